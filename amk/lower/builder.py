@@ -1,0 +1,68 @@
+"""Collects tasks lane by lane while the lowering walks the model."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from schedule_ir.op import Lane
+from schedule_ir.program import Buffer, Section, Space, Task, TensorTiles, Variant
+from schedule_ir.registry import REGISTRY
+
+PACKET_ALIGN = 32
+"""Mailboxes start on a 256-byte boundary, so that no two share a sector."""
+
+
+class Builder:
+    """Mutable state of one lowering: variants, mailboxes, lanes, tape cursors and tile tables."""
+
+    def __init__(self, sms: int) -> None:
+        self.sms = sms
+        self.section = Section.BODY
+        self.variants: list[Variant] = []
+        self.lanes: dict[tuple[int, Lane, Section], list[Task]] = defaultdict(list)
+        self.mailboxes: list[Buffer] = []
+        self.tiles: list[TensorTiles] = []
+        self.tape_atoms = [0] * sms
+        self._opcodes: dict[tuple[str, tuple[int, ...]], int] = {}
+        self._next_unit = 0
+
+    def add(self, sm: int, op: str, constants: tuple[int, ...] = (), **fields: int) -> None:
+        """Append a task of `op` with these constants and fields to its lane of an SM."""
+        spec = REGISTRY[op]
+        opcode = self._opcode(op, constants)
+        task = Task(opcode, tuple(fields[name] for name in spec.fields))
+        self.lanes[sm, spec.lane, self.section].append(task)
+
+    def _opcode(self, op: str, constants: tuple[int, ...]) -> int:
+        key = (op, constants)
+        if key not in self._opcodes:
+            self._opcodes[key] = len(self.variants)
+            names = REGISTRY[op].constants
+            self.variants.append(Variant(op, dict(zip(names, constants, strict=True))))
+        return self._opcodes[key]
+
+    def mailbox(self, name: str, packets: int) -> int:
+        """Reserve a mailbox; its first packet."""
+        end = self.mailboxes[-1].end if self.mailboxes else 0
+        offset = -(-end // PACKET_ALIGN) * PACKET_ALIGN
+        self.mailboxes.append(Buffer(name, Space.PACKETS, offset, packets, 8))
+        return offset
+
+    def deal(self, units: int) -> list[int]:
+        """The SM of each of `units` units: round robin, going on where the last matrix ended."""
+        owners = [(self._next_unit + unit) % self.sms for unit in range(units)]
+        self._next_unit = (self._next_unit + units) % self.sms
+        return owners
+
+    def place(
+        self, name: str, tensors: tuple[str, ...], rows: tuple[int, ...], columns: tuple[int, int], ksteps: int,
+        owners: list[int], interleaved: bool = False,
+    ) -> TensorTiles:  # fmt: skip
+        """Put the units of a matrix at the ends of their owners' tapes."""
+        offsets = []
+        for sm in owners:
+            offsets.append(self.tape_atoms[sm])
+            self.tape_atoms[sm] += ksteps
+        tiles = TensorTiles(name, tensors, interleaved, rows, columns, ksteps, tuple(owners), tuple(offsets))
+        self.tiles.append(tiles)
+        return tiles

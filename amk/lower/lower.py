@@ -1,0 +1,290 @@
+"""The default schedule of a Llama-family model: units dealt round robin, attention split over its own SMs.
+
+Order on every SM, layer by layer: qkv units, attention splits, merge of splits, o units, gate/up units, down units.
+All mailboxes have one slot: before a packet is overwritten, every reader of the value before has contributed to
+something the writer waited for, because every SM owns at least one gate/up unit of every layer (the validator proves
+it per schedule).
+"""
+
+from __future__ import annotations
+
+from amk.errors import RejectedProgramError, UnsupportedModelError
+from amk.lower.builder import Builder
+from amk.lower.knobs import Knobs
+from amk.lower.sizes import MAX_QUERIES, Matrix, SharedMemory, choose_memory, down_parts, matrix
+from amk.model.graph import Layer, Linear, ModelGraph
+from schedule_ir.layout import KSTEP, KV_BLOCK, KV_ELEMENT_BYTES, TILE_ROWS, ceil_to, ksteps
+from schedule_ir.ops.token import BEST_WORDS
+from schedule_ir.program import Buffer, PackedVector, Program, Section, Space, TensorTiles
+from schedule_ir.target import Target
+
+GATED_ROWS = TILE_ROWS // 2
+
+
+def lower(
+    graph: ModelGraph, target: Target, max_seq: int, kv_dtype: str = "fp16", knobs: Knobs | None = None
+) -> Program:
+    """The Program of `graph` on `target` for sequences up to `max_seq` tokens.
+
+    Raises RejectedProgramError where the sizes do not fit the target, UnsupportedModelError for odd sizes.
+    """
+    return _Lowering(graph, target, max_seq, kv_dtype, knobs or Knobs()).run()
+
+
+class _Lowering:
+    def __init__(self, graph: ModelGraph, target: Target, max_seq: int, kv_dtype: str, knobs: Knobs) -> None:
+        _check_sizes(graph, max_seq, kv_dtype)
+        self.graph, self.target, self.knobs, self.kv_dtype = graph, target, knobs, kv_dtype
+        self.max_seq = max_seq
+        self.parts, self.memory = choose_memory(graph, target, knobs, kv_dtype)
+        gated_units = -(-graph.intermediate // GATED_ROWS)
+        self.sms = min(target.sms, gated_units)
+        self.splits = max(1, min(knobs.max_splits, self.sms // graph.kv_heads))
+        self.hidden_padded = ceil_to(graph.hidden, TILE_ROWS)
+        self.build = Builder(self.sms)
+        self.norms: list[str] = []
+        self.biases: list[PackedVector] = []
+        self.acquired: set[int] = set()
+        self._mailboxes()
+
+    def _mailboxes(self) -> None:
+        g, box = self.graph, self.build.mailbox
+        self.qkv = box("qkv", ceil_to((g.heads + 2 * g.kv_heads) * g.head_dim, TILE_ROWS))
+        self.partial = box("partial", self.splits * g.heads * (g.head_dim + 2))
+        self.attention = box("attention", g.heads * g.head_dim)
+        self.o = box("o", self.hidden_padded)
+        self.mlp = box("mlp", ceil_to(g.intermediate, GATED_ROWS))
+        self.ranges = down_parts(g.intermediate, self.parts, self.knobs)
+        self.down = box("down", len(self.ranges) * self.hidden_padded)
+        self.best = box("best", BEST_WORDS * self.sms)
+        self.kv = box("kv_released", self.sms)
+
+    def run(self) -> Program:
+        for index, layer in enumerate(self.graph.layers):
+            self._attention_phase(index, layer)
+            self._mlp_phase(index, layer)
+        self._finish_body()
+        self._head()
+        return Program(
+            target=self.target,
+            config=self._config(),
+            scalars={"eps": self.graph.norm_eps, "attention_scale": self.graph.attention_scale},
+            kv_dtype=self.kv_dtype,
+            buffers=tuple(self._buffers()),
+            variants=tuple(self.build.variants),
+            lanes={key: tuple(tasks) for key, tasks in self.build.lanes.items()},
+            tiles=tuple(self.build.tiles),
+            norms=tuple(self.norms),
+            biases=tuple(self.biases),
+            knobs=vars(self.knobs).copy(),
+        )
+
+    # Phases of a layer
+
+    def _attention_phase(self, index: int, layer: Layer) -> None:
+        self._norm(index, layer.attn_norm.name)
+        self._linear(f"layers.{index}.qkv", (layer.q, layer.k, layer.v), index, self.qkv, scaled=True)
+        self._attend(index)
+        self._combine(index)
+        width = self.graph.heads * self.graph.head_dim
+        self._linear(f"layers.{index}.o", (layer.o,), index, self.o, gather=(self.attention, width))
+
+    def _mlp_phase(self, index: int, layer: Layer) -> None:
+        self._add(self.o, 1, index, layer.mlp_norm.name)
+        self._linear(f"layers.{index}.gate_up", (layer.gate, layer.up), index, self.mlp, scaled=True, gated=True)
+        for part, (begin, end) in enumerate(self.ranges):
+            self._linear(
+                f"layers.{index}.down.{part}", (layer.down,), index, self.down + part * self.hidden_padded,
+                gather=(self.mlp + begin, end - begin), columns=(begin, end), biased=part == 0,
+            )  # fmt: skip
+
+    def _norm(self, index: int, name: str) -> None:
+        if index:
+            self._add(self.down, len(self.ranges), index - 1, name)
+            return
+        for sm in range(self.sms):
+            self.build.add(sm, "embed_norm", (ksteps(self.graph.hidden),), norm=self._norm_row(name, sm))
+
+    def _add(self, source: int, parts: int, phase: int, norm: str) -> None:
+        constants = (ksteps(self.graph.hidden), parts, self.hidden_padded)
+        for sm in range(self.sms):
+            self.build.add(sm, "add_norm", constants, src=source, phase=phase, norm=self._norm_row(norm, sm))
+
+    def _norm_row(self, name: str, sm: int) -> int:
+        if sm == 0:
+            self.norms.append(name)
+        return len(self.norms) - 1
+
+    def _linear(
+        self, name: str, linears: tuple[Linear, ...], phase: int, mailbox: int, *, scaled: bool = False,
+        gated: bool = False, gather: tuple[int, int] | None = None, columns: tuple[int, int] | None = None,
+        biased: bool = True,
+    ) -> None:  # fmt: skip
+        """Emit the units of one matrix on all three lanes: copy, (gather,) multiply, publish."""
+        tiles, shape = self._place(name, linears, columns, gated)
+        bias = self._bias(linears, gated) if biased else None
+        per_unit = GATED_ROWS if gated else TILE_ROWS
+        gathered: set[int] = set()
+        for unit, sm in enumerate(tiles.sms):
+            if gather and sm not in gathered:
+                gathered.add(sm)
+                self.build.add(sm, "gather", (shape.ksteps, gather[1]), src=gather[0], phase=phase)
+            self._multiply(sm, tiles, shape, unit)
+            self.build.add(
+                sm, "publish", (int(scaled), int(gated), int(bias is not None)),
+                dst=mailbox + unit * per_unit, phase=phase, bias=(bias or 0) + unit * TILE_ROWS if bias is not None else 0,
+            )  # fmt: skip
+
+    def _place(
+        self, name: str, linears: tuple[Linear, ...], columns: tuple[int, int] | None, interleaved: bool
+    ) -> tuple[TensorTiles, Matrix]:
+        rows = tuple(linear.weight.shape[0] for linear in linears)
+        begin, end = columns or (0, linears[0].weight.shape[1])
+        packed = len(rows) * ceil_to(rows[0], GATED_ROWS) if interleaved else sum(rows)
+        shape = matrix(packed, end - begin, self.knobs)
+        names = tuple(linear.weight.name for linear in linears)
+        owners = self.build.deal(shape.units)
+        return self.build.place(name, names, rows, (begin, end), shape.ksteps, owners, interleaved), shape
+
+    def _multiply(self, sm: int, tiles: TensorTiles, shape: Matrix, unit: int) -> None:
+        self.build.add(sm, "copy_tape", (shape.ksteps, shape.chunk), offset=tiles.offsets[unit])
+        self.build.add(sm, "gemv", (shape.ksteps, shape.chunk))
+
+    def _bias(self, linears: tuple[Linear, ...], interleaved: bool) -> int | None:
+        if all(linear.bias is None for linear in linears):
+            return None
+        offset = self._bias_words()
+        names = tuple(linear.bias.name if linear.bias else "" for linear in linears)
+        rows = tuple(linear.weight.shape[0] for linear in linears)
+        self.biases.append(PackedVector(names, interleaved, rows, offset))
+        return offset
+
+    def _bias_words(self) -> int:
+        return sum(
+            ceil_to(sum(v.rows), TILE_ROWS) if not v.interleaved else 2 * ceil_to(v.rows[0], 8) for v in self.biases
+        )
+
+    # Attention
+
+    def _attend(self, index: int) -> None:
+        """One task per (query block, kv head, split), on SMs of their own from the last one down."""
+        g = self.graph
+        next_sm = self.sms - 1
+        for split in range(self.splits):
+            for head in range(g.kv_heads):
+                for first in range(0, g.group, MAX_QUERIES):
+                    self._attend_task(next_sm, index, split, head, first)
+                    next_sm = (next_sm - 1) % self.sms
+
+    def _attend_task(self, sm: int, index: int, split: int, kv_head: int, first: int) -> None:
+        g, d = self.graph, self.graph.head_dim
+        row = index * g.kv_heads + kv_head
+        head = kv_head * g.group + first
+        if sm not in self.acquired:
+            self.acquired.add(sm)
+            self.build.add(sm, "kv_acquire", (), src=self.kv, phase=len(g.layers))
+        self.build.add(sm, "copy_kv", (), kv_head=row, split=split)
+        self.build.add(
+            sm, "attend", (min(MAX_QUERIES, g.group - first),), kv_head=row, phase=index, split=split,
+            q_src=self.qkv + head * d, k_src=self.qkv + (g.heads + kv_head) * d,
+            v_src=self.qkv + (g.heads + g.kv_heads + kv_head) * d,
+            part_dst=self.partial + head * (d + 2), out_dst=self.attention + head * d, append=int(first == 0),
+        )  # fmt: skip
+
+    def _combine(self, index: int) -> None:
+        if self.splits == 1:
+            return
+        g = self.graph
+        for head in range(g.heads):
+            sm = head * self.sms // g.heads if g.heads <= self.sms else head % self.sms
+            self.build.add(
+                sm, "combine", (), part_src=self.partial + head * (g.head_dim + 2),
+                out_dst=self.attention + head * g.head_dim, phase=index,
+            )  # fmt: skip
+
+    # End of the token
+
+    def _finish_body(self) -> None:
+        layers = len(self.graph.layers)
+        self._add(self.down, len(self.ranges), layers - 1, self.graph.final_norm.name)
+        for sm in range(self.sms):
+            self.build.add(sm, "kv_release", (), dst=self.kv + sm, phase=layers)
+
+    def _head(self) -> None:
+        self.build.section = Section.HEAD
+        layers = len(self.graph.layers)
+        tiles, shape = self._place("head", (self.graph.head,), None, False)
+        for unit, sm in enumerate(tiles.sms):
+            self._multiply(sm, tiles, shape, unit)
+            self.build.add(sm, "head", (), row=unit * TILE_ROWS)
+        for sm in range(self.sms):
+            self.build.add(sm, "publish_best", (), dst=self.best + BEST_WORDS * sm, phase=layers)
+            self.build.add(sm, "sample", (), src=self.best, phase=layers)
+
+    # Sizes
+
+    def _config(self) -> dict[str, int]:
+        g, knobs, memory = self.graph, self.knobs, self.memory
+        return {
+            "sms": self.sms,
+            "layers": len(g.layers),
+            "hidden": g.hidden,
+            "hidden_padded": self.hidden_padded,
+            "intermediate": g.intermediate,
+            "heads": g.heads,
+            "kv_heads": g.kv_heads,
+            "head_dim": g.head_dim,
+            "head_dim_padded": ceil_to(g.head_dim, KSTEP),
+            "rotary_dim": g.rope.dim,
+            "vocab": g.vocab,
+            "tied_head": int(g.tied_head),
+            "max_seq": self.max_seq,
+            "max_seq_padded": ceil_to(self.max_seq, KV_BLOCK),
+            "kv_element_bytes": KV_ELEMENT_BYTES[self.kv_dtype],
+            "phases": len(g.layers) + 1,
+            "partial_stride": g.head_dim + 2,
+            "max_splits": self.splits,
+            "min_split_rows": ceil_to(knobs.min_split_rows, KV_BLOCK),
+            "queries": min(g.group, MAX_QUERIES),
+            "compute_warps": knobs.compute_warps,
+            "slot_bytes": memory.slot,
+            "ring_stages": memory.stages,
+            "reduce_slots": knobs.reduce_slots,
+            "in_flight": min(knobs.in_flight, memory.stages),
+            "in_flight_low": min(knobs.in_flight_low, memory.stages),
+            "stocked": min(knobs.stocked, memory.stages - 1),
+            "activation_ksteps": memory.activation // 64,
+            "shared_bytes": memory.total,
+            "packets": self.build.mailboxes[-1].end,
+        }
+
+    def _buffers(self) -> list[Buffer]:
+        g, config = self.graph, self._config()
+        kv_row = 2 * config["head_dim_padded"] * config["kv_element_bytes"]
+        rows = len(g.layers) * g.kv_heads * config["max_seq_padded"]
+        buffers = [*self.build.mailboxes, Buffer("kv", Space.KV, 0, rows, kv_row)]
+        buffers += [Buffer(f"tape.{sm}", Space.TAPE, 0, n, 512) for sm, n in enumerate(self.build.tape_atoms)]
+        buffers += [
+            Buffer("norms", Space.CONSTANT, 0, len(self.norms) * self.hidden_padded, 4),
+            Buffer("biases", Space.CONSTANT, 0, self._bias_words(), 4),
+            Buffer("rope", Space.CONSTANT, 0, self.max_seq * (g.rope.dim // 2), 8),
+        ]
+        return buffers + _shared_buffers(self.memory)
+
+
+def _shared_buffers(memory: SharedMemory) -> list[Buffer]:
+    buffers, offset = [], 0
+    for name, size in memory.regions():
+        buffers.append(Buffer(f"shared.{name}", Space.SHARED, offset, size, 1))
+        offset += size
+    return buffers
+
+
+def _check_sizes(graph: ModelGraph, max_seq: int, kv_dtype: str) -> None:
+    if kv_dtype not in KV_ELEMENT_BYTES:
+        raise RejectedProgramError(f"kv_dtype {kv_dtype!r} is not one of {', '.join(KV_ELEMENT_BYTES)}")
+    if max_seq < 1:
+        raise RejectedProgramError(f"max_seq {max_seq} must be at least 1")
+    for name, value in (("hidden_size", graph.hidden), ("head_dim", graph.head_dim)):
+        if value % 2:
+            raise UnsupportedModelError(f"{name} {value} is odd; only even sizes are supported")

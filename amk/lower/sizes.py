@@ -1,0 +1,126 @@
+"""Sizes that follow from the model, the target and the knobs: units per matrix, chunking, shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amk.errors import RejectedProgramError
+from amk.lower.knobs import Knobs
+from amk.model.graph import ModelGraph
+from schedule_ir.layout import ATOM_BYTES, KSTEP, KV_BLOCK, KV_ELEMENT_BYTES, TILE_ROWS, ceil_to, ksteps
+from schedule_ir.target import Target
+
+MAX_QUERIES = 8
+"""Query heads per attention task: as high and low halves they fill the 16 rows of an mma tile."""
+
+BARRIER_BYTES = 8
+REDUCE_WORDS = 20
+"""fp32 per warp in a reduction slot: 16 partial sums, the sum of squares, padding against bank conflicts."""
+
+MIN_RING_STAGES = 3
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A phase of row-block units: `units` of `ksteps`, copied in chunks of `chunk` k-steps."""
+
+    units: int
+    ksteps: int
+    chunk: int
+
+
+def chunk_ksteps(total: int, knobs: Knobs) -> int:
+    """k-steps per chunk of a unit: near the knob, and a multiple of the warps where there are several chunks."""
+    chunks = max(1, round(total / knobs.chunk_ksteps))
+    if chunks == 1:
+        return total
+    return ceil_to(-(-total // chunks), knobs.compute_warps)
+
+
+def matrix(rows: int, columns: int, knobs: Knobs) -> Matrix:
+    """The units of a matrix of rows x columns."""
+    total = ksteps(columns)
+    return Matrix(-(-rows // TILE_ROWS), total, chunk_ksteps(total, knobs))
+
+
+def down_parts(intermediate: int, parts: int, knobs: Knobs) -> list[tuple[int, int]]:
+    """Column ranges of the K-split of the down projection, whole k-steps for every warp."""
+    per = ceil_to(-(-ksteps(intermediate) // parts), knobs.compute_warps) * KSTEP
+    return [(k, min(k + per, intermediate)) for k in range(0, intermediate, per)]
+
+
+@dataclass(frozen=True)
+class SharedMemory:
+    """Bytes of each region of an SM's shared memory, in this order."""
+
+    slot: int
+    stages: int
+    activation: int
+    residual: int
+    scratch: int
+    reduce: int
+
+    @property
+    def barriers(self) -> int:
+        """mbarriers (full and empty, of ring and reduction slots), then 64 bytes of lane state."""
+        return 64 + BARRIER_BYTES * 2 * self.stages
+
+    def regions(self) -> list[tuple[str, int]]:
+        """(name, bytes) in address order."""
+        return [
+            ("ring", self.slot * self.stages),
+            ("activation", self.activation),
+            ("residual", self.residual),
+            ("scratch", self.scratch),
+            ("reduce", self.reduce),
+            ("barriers", self.barriers),
+        ]
+
+    @property
+    def total(self) -> int:
+        """Bytes in all."""
+        return sum(size for _, size in self.regions())
+
+
+def shared_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str, parts: int) -> SharedMemory:
+    """Shared memory of one SM; as many ring stages as fit unless the knobs say how many."""
+    down = down_parts(graph.intermediate, parts, knobs)
+    widest = [ksteps(graph.hidden), ksteps(graph.heads * graph.head_dim), *(ksteps(b - a) for a, b in down)]
+    warps = knobs.compute_warps
+    per_warp = -(-max(widest) // warps)
+    residual_rounds = -(-(-(-ksteps(graph.hidden) // warps)) // 4)
+    head_dim = ceil_to(graph.head_dim, KSTEP)
+    queries = min(graph.group, MAX_QUERIES)
+    slot = ATOM_BYTES * max(chunk_ksteps(total, knobs) for total in widest)
+    slot = max(slot, 2 * KV_BLOCK * head_dim * KV_ELEMENT_BYTES[kv_dtype])
+    fixed = SharedMemory(
+        slot=slot,
+        stages=0,
+        activation=warps * per_warp * 64,
+        residual=residual_rounds * warps * 32 * 8,
+        scratch=ceil_to(head_dim * 32 + 8 * head_dim + 4 * (warps + 1) * queries * (head_dim + 2), 128),
+        reduce=ceil_to(knobs.reduce_slots * (warps * REDUCE_WORDS * 4 + 2 * BARRIER_BYTES), 128),
+    )
+    free = target.smem_bytes - fixed.total
+    stages = knobs.ring_stages or max(0, free // (slot + 2 * BARRIER_BYTES))
+    return SharedMemory(slot, stages, fixed.activation, fixed.residual, fixed.scratch, fixed.reduce)
+
+
+def choose_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str) -> tuple[int, SharedMemory]:
+    """(K-split of down, shared memory): the smallest split that leaves a usable ring.
+
+    Raises RejectedProgramError if none does.
+    """
+    most = max(1, ksteps(graph.intermediate) // knobs.compute_warps)
+    candidates = [knobs.down_split] if knobs.down_split else [p for p in (1, 2, 3, 4, 6, 8, 12, 16) if p <= most]
+    memory = None
+    for parts in candidates:
+        memory = shared_memory(graph, target, knobs, kv_dtype, parts)
+        if memory.stages >= MIN_RING_STAGES and memory.total <= target.smem_bytes:
+            return parts, memory
+    need = memory.total if memory else 0
+    raise RejectedProgramError(
+        f"{need} bytes of shared memory with {memory.stages if memory else 0} ring stages do not fit the "
+        f"{target.smem_bytes} of {target.name} (at least {MIN_RING_STAGES} stages); use a larger down_split, smaller "
+        "chunk_ksteps or another GPU"
+    )

@@ -1,0 +1,1 @@
+"""The op declarations, grouped by what they work on."""

@@ -1,0 +1,88 @@
+"""Matrix-vector products: partial sums on the compute lane, everything after them on the epilogue lane."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from schedule_ir.expr import NUMPY, Expr, evaluate, exp, var
+from schedule_ir.layout import ATOM_BYTES, KSTEP, TILE_ROWS, chunk_sizes
+from schedule_ir.op import Access, Args, Cost, How, Lane, Op
+from schedule_ir.ops.activation import Vector
+
+Array = npt.NDArray[np.float32]
+
+SILU: Expr = var("gate") / (exp(-var("gate")) + 1.0)
+"""SiLU (arXiv 1702.03118): gate * sigmoid(gate)."""
+
+ACTIVATIONS: dict[str, Expr] = {"silu": SILU}
+GATED: Expr = var("activated") * var("up")
+
+
+def gemv_meaning(tiles: Array, x: Vector) -> Array:
+    """Products [units, 16] of weight units [units, 16, K] and x [K], accumulated in fp32."""
+    result: Array = np.matmul(tiles.reshape(-1, tiles.shape[-1]), x).reshape(tiles.shape[:-1])
+    return result
+
+
+def scale_meaning(sum_of_squares: np.float32, hidden: int, eps: float) -> np.float32:
+    """RMSNorm's 1/rms (arXiv 1910.07467) from the sum of squares of the residual."""
+    return np.float32(1.0 / np.sqrt(np.float64(sum_of_squares) / hidden + eps))
+
+
+def publish_meaning(sums: Array, scale: np.float32, bias: Array | None, gated: bool, activation: str = "silu") -> Array:
+    """What the epilogue publishes of products [units, 16]: 16 values a unit, or 8 where gate and up are paired.
+
+    In a gated unit rows 0-7 are gate rows and rows 8-15 the up rows of the same outputs.
+    """
+    values: Any = sums * scale
+    if bias is not None:
+        values = values + bias
+    if not gated:
+        return np.asarray(values, np.float32)
+    gate, up = values[..., :8], values[..., 8:]
+    with np.errstate(over="ignore"):
+        activated = evaluate(ACTIVATIONS[activation], {"gate": gate}, NUMPY)
+    return np.asarray(evaluate(GATED, {"activated": activated, "up": up}, NUMPY), np.float32)
+
+
+def _gemv_cost(args: Args, constants: Args, config: Args) -> Cost:
+    return Cost(flops=constants["ksteps"] * KSTEP * TILE_ROWS)
+
+
+def _gemv_chunks(args: Args, constants: Args, config: Args) -> int:
+    return len(chunk_sizes(constants["ksteps"], constants["chunk_ksteps"]))
+
+
+def _gemv_check(constants: Args, config: Args) -> list[str]:
+    total, chunk, warps = constants["ksteps"], constants["chunk_ksteps"], config["compute_warps"]
+    broken = []
+    if chunk * ATOM_BYTES > config["slot_bytes"]:
+        broken.append(f"chunk of {chunk} k-steps does not fit a ring slot of {config['slot_bytes']} bytes")
+    if total > chunk and chunk % warps:
+        broken.append(f"chunk of {chunk} k-steps is not a multiple of {warps} compute warps")
+    return broken
+
+
+def _publish_access(args: Args, constants: Args, config: Args) -> list[Access]:
+    count = TILE_ROWS // 2 if constants["gated"] else TILE_ROWS
+    accesses = [Access("packets", args["dst"], count, True, How.PACKET, args["phase"])]
+    if constants["biased"]:
+        accesses.insert(0, Access("biases", args["bias"], TILE_ROWS, False, How.PLAIN))
+    return accesses
+
+
+OPS = (
+    Op(
+        "gemv", Lane.COMPUTE, (), ("ksteps", "chunk_ksteps"), "Gemv",
+        "multiply the next unit in the ring with x; partial sums of each warp go to a reduction slot",
+        cost=_gemv_cost, check=_gemv_check, chunks=_gemv_chunks, reduce_slots=1,
+    ),
+    Op(
+        "publish", Lane.EPILOGUE, ("dst", "phase", "bias"), ("scaled", "gated", "biased"), "Publish",
+        "sum the warps' partial sums in order; norm scale, bias, activation; publish as packets at dst",
+        _publish_access, reduce_slots=-1,
+    ),
+)  # fmt: skip
