@@ -52,7 +52,7 @@ class Gpu:
             smem_bytes=self.smem_per_block_bytes,
             l2_bytes=self.l2_bytes,
             memory_bytes=self.memory_bytes,
-            bandwidth=read_gb_s * 1e9,
+            bandwidth=float(round(read_gb_s * 1e9)),
         )
 
 
