@@ -1,0 +1,82 @@
+"""The cos/sin table of a rotary embedding, in the arithmetic of transformers' `modeling_rope_utils`.
+
+transformers computes in fp32: inverse frequencies, then angle = position * inverse frequency rounded to fp32, then cos
+and sin of that. At position 100,000 an exact table would differ from it in the third digit, so this one rounds where it
+rounds. Powers, cos and sin are taken in fp64 and rounded once, which is what a good fp32 library returns.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from amk.errors import UsageError
+from amk.model.graph import Rope
+
+F32 = npt.NDArray[np.float32]
+
+_BLOCK_ROWS = 4096  # bounds the fp64 temporaries
+
+
+def rope_table(rope: Rope, max_seq: int, prompt_len: int = 0) -> F32:
+    """float32 [max_seq, dim/2, 2]: (cos, sin) for every position.
+
+    `prompt_len` matters to the dynamic kind only: a prompt runs as one forward pass in transformers, so all its rows
+    use the base for the whole prompt. Raises UsageError for a negative or zero `max_seq`.
+    """
+    if max_seq <= 0:
+        raise UsageError(f"max_seq = {max_seq} is not a length; give a positive number of positions")
+    table = np.empty((max_seq, rope.dim // 2, 2), np.float32)
+    fixed = inverse_frequencies(rope) if rope.kind != "dynamic" else None
+    for start in range(0, max_seq, _BLOCK_ROWS):
+        stop = min(start + _BLOCK_ROWS, max_seq)
+        positions = np.arange(start, stop, dtype=np.float32)[:, None]
+        inverse = _dynamic_rows(rope, start, stop, prompt_len) if fixed is None else fixed[None, :]
+        angles = (positions * inverse).astype(np.float64)
+        table[start:stop, :, 0] = np.cos(angles)
+        table[start:stop, :, 1] = np.sin(angles)
+    return table
+
+
+def inverse_frequencies(rope: Rope) -> F32:
+    """float32 [dim/2], at the length the model was trained for."""
+    inverse = _powers(np.float32(rope.theta), rope.dim)
+    if rope.kind == "linear":
+        return inverse / np.float32(rope.factor)
+    if rope.kind == "llama3":
+        return _llama3(inverse, rope)
+    return inverse
+
+
+def _powers(base: np.float32 | F32, dim: int) -> F32:
+    """1 / base ** (0, 2, ..)/dim; each step rounded to fp32. `base` broadcasts from the left."""
+    exponents = np.arange(0, dim, 2, dtype=np.float32) / np.float32(dim)
+    powers = np.power(np.asarray(base, np.float64)[..., None], exponents.astype(np.float64)).astype(np.float32)
+    return np.asarray(np.float32(1.0) / powers, np.float32)
+
+
+def _dynamic_rows(rope: Rope, start: int, stop: int, prompt_len: int) -> F32:
+    """float32 [rows, dim/2]: NTK-scaled frequencies of each position, from the length when it is first seen."""
+    length = np.maximum(np.arange(start + 1, stop + 1), max(prompt_len, rope.original_max_position))
+    factor = np.float32(rope.factor)
+    ratio = factor * length.astype(np.float32) / np.float32(rope.original_max_position)
+    growth = ratio - np.float32(rope.factor - 1)
+    exponent = np.float64(np.float32(rope.dim / (rope.dim - 2)))
+    scaled = np.float32(rope.theta) * np.power(growth.astype(np.float64), exponent).astype(np.float32)
+    # Within the trained length transformers never recomputes, so the frequencies are the plain ones.
+    base = np.where(length > rope.original_max_position, scaled, np.float32(rope.theta))
+    return _powers(base.astype(np.float32), rope.dim)
+
+
+def _llama3(inverse: F32, rope: Rope) -> F32:
+    """Llama 3.1's scaling: long waves are slowed by `factor`, short ones kept, those between interpolated."""
+    factor, low = np.float32(rope.factor), np.float32(rope.low_freq_factor)
+    length = np.float32(rope.original_max_position)
+    wavelength = np.float32(2 * math.pi) / inverse
+    long = wavelength > np.float32(rope.original_max_position / rope.low_freq_factor)
+    short = wavelength < np.float32(rope.original_max_position / rope.high_freq_factor)
+    smooth = (length / wavelength - low) / np.float32(rope.high_freq_factor - rope.low_freq_factor)
+    between = (np.float32(1) - smooth) * inverse / factor + smooth * inverse
+    return np.asarray(np.where(long, inverse / factor, np.where(short, inverse, between)), np.float32)
