@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -43,8 +44,12 @@ class AmkGroup(click.Group):
 
 def report(error: Exception) -> int:
     """Print an error as one line and return its exit code."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return error.exit_code
     message, code = explain(error)
-    click.echo(f"amk: {' '.join(message.split())}" if message else "", err=True)
+    if message:
+        click.echo(f"amk: {' '.join(message.split())}", err=True)
     return code
 
 
@@ -88,4 +93,8 @@ for command in (build, generate, inspect, validate, doctor):
 
 def main() -> None:
     """Entry point of the console script."""
+    for stream in (sys.stdout, sys.stderr):
+        # A token that the locale cannot show must not end a decode.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     cli.main(prog_name="amk")
