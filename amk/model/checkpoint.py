@@ -16,7 +16,7 @@ class Checkpoint(Protocol):
 
     @property
     def kind(self) -> str:
-        """"safetensors", "gguf" or "random"."""
+        """One of "safetensors", "gguf" and "random"."""
 
     @property
     def digest(self) -> str:
