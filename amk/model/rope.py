@@ -74,9 +74,10 @@ def _llama3(inverse: F32, rope: Rope) -> F32:
     """Llama 3.1's scaling: long waves are slowed by `factor`, short ones kept, those between interpolated."""
     factor, low = np.float32(rope.factor), np.float32(rope.low_freq_factor)
     length = np.float32(rope.original_max_position)
-    wavelength = np.float32(2 * math.pi) / inverse
+    # A number divided by a tensor is that number times the tensor's reciprocal in torch: two roundings, not one.
+    wavelength = np.float32(2 * math.pi) * (np.float32(1) / inverse)
     long = wavelength > np.float32(rope.original_max_position / rope.low_freq_factor)
     short = wavelength < np.float32(rope.original_max_position / rope.high_freq_factor)
-    smooth = (length / wavelength - low) / np.float32(rope.high_freq_factor - rope.low_freq_factor)
+    smooth = (length * (np.float32(1) / wavelength) - low) / np.float32(rope.high_freq_factor - rope.low_freq_factor)
     between = (np.float32(1) - smooth) * inverse / factor + smooth * inverse
     return np.asarray(np.where(long, inverse / factor, np.where(short, inverse, between)), np.float32)
