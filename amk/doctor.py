@@ -48,7 +48,7 @@ def examine() -> Iterator[Check]:
     yield _tokenizer()
     for arch in PROBED_ARCHES:
         yield _nvrtc(arch)
-    yield _disk(Path.home())
+    yield _disk(_cache_disk())
     yield from _gpus()
 
 
@@ -103,6 +103,14 @@ def _nvrtc(arch: str) -> Check:
     except AmkError as error:
         return Check(f"compile {arch}", False, str(error), "pip install --force-reinstall 'nvidia-cuda-nvrtc>=13,<14'")
     return Check(f"compile {arch}", True, f"{size} bytes of cubin in {time.monotonic() - started:.2f} s")
+
+
+def _cache_disk() -> Path:
+    """The nearest folder that exists above amk's cache."""
+    from amk.model.digest import cache_folder
+
+    folder = cache_folder()
+    return next(parent for parent in (folder, *folder.parents) if parent.exists())
 
 
 def _disk(folder: Path) -> Check:

@@ -29,6 +29,13 @@ make_venv() {
     fi
 }
 
+# A person sees pip at work; a log gets its errors only.
+pip_install() {
+    local verbosity=--quiet
+    [ -t 1 ] && verbosity=--progress-bar=on
+    .venv/bin/python -m pip install --disable-pip-version-check "$verbosity" "$verbosity" "$@"
+}
+
 # What an installation depends on. Sources are not in it: the checkout is installed in place.
 install_key() {
     { cat pyproject.toml; ls -- */__init__.py; .venv/bin/python --version; printf '%s\n' "$@"; } | sha256sum
@@ -38,7 +45,7 @@ install_key() {
 install() {
     local requirement=$1 python stamp
     shift
-    stamp=.venv/installed-$(printf '%s' "$requirement" | tr -c 'a-z\n' '-')
+    stamp=.venv/amk$(printf '%s' "$requirement" | tr -cd 'a-z').stamp
     if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
         python=$(find_python)
         say "Making .venv with $("$python" --version)"
@@ -50,7 +57,7 @@ install() {
     fi
     say "Installing $requirement into .venv (the first time takes a minute or more)"
     rm -f "$stamp"
-    .venv/bin/python -m pip install --quiet --editable "$requirement"
-    .venv/bin/python -m pip install --quiet --no-deps "$@"
+    pip_install --editable "$requirement"
+    pip_install --no-deps "$@"
     install_key "$requirement" "$@" >"$stamp"
 }
