@@ -46,7 +46,7 @@ class GgufCheckpoint:
         self._progress = progress
         self._digest: str | None = None
         divisors = self.file.tensors.get(_ROPE_DIVISORS)
-        self._config = config_from_gguf(self.file, None if divisors is None else self._dequantise(divisors))
+        self._config = config_from_gguf(self.file, None if divisors is None else self._dequantise(divisors).reshape(-1))
         self._tensors = {hf_name(name): tensor for name, tensor in self.file.tensors.items() if name != _ROPE_DIVISORS}
 
     def config(self) -> dict[str, Any]:

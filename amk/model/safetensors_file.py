@@ -76,7 +76,7 @@ def map_tensor(path: Path, entry: TensorEntry) -> npt.NDArray[Any]:
     if entry.start == entry.stop:
         return np.empty(entry.shape, dtype)
     if entry.start % dtype.itemsize == 0:
-        return np.memmap(path, dtype, "r", entry.start, entry.shape)
+        return np.asarray(np.memmap(path, dtype, "r", entry.start, entry.shape))  # a plain array, still a map
     # The format does not promise alignment: such a tensor is copied.
     raw = np.memmap(path, np.uint8, "r", entry.start, (entry.stop - entry.start,))
     return raw.copy().view(dtype).reshape(entry.shape)

@@ -1,4 +1,4 @@
-"""Small checkpoints for the tests: Hugging Face folders made by transformers, GGUF files as llama.cpp's converter does."""
+"""Small checkpoints for the tests: Hugging Face folders made by transformers, GGUF files as llama.cpp converts them."""
 
 from __future__ import annotations
 
@@ -95,8 +95,26 @@ def save_gguf(path: Path, model: Any, qtype: str = "F32", extra: dict[str, Any] 
     """
     import gguf
 
-    config = model.config
     writer = gguf.GGUFWriter(path, keys.pop("arch", "llama"))
+    add_metadata(writer, model.config)
+    for key, value in keys.items():
+        add: Any = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}[type(value)]
+        add(f"llama.{key.replace('__', '.')}", value)
+    extra = extra or {}
+    for name, array in gguf_tensors(model).items():
+        kind = gguf.GGMLQuantizationType[qtype if array.ndim == 2 else "F32"]
+        if name not in extra:
+            writer.add_tensor(name, gguf.quants.quantize(array, kind), raw_dtype=kind)
+    for name, array in extra.items():
+        writer.add_tensor(name, array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def add_metadata(writer: Any, config: Any) -> None:
+    """The keys that the converter writes for every llama model, and two stop tokens."""
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -108,23 +126,17 @@ def save_gguf(path: Path, model: Any, qtype: str = "F32", extra: dict[str, Any] 
     writer.add_rope_dimension_count(config.head_dim)
     writer.add_eos_token_id(2)
     writer.add_eot_token_id(7)
-    for key, value in keys.items():
-        name = f"llama.{key.replace('__', '.')}"
-        add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
-        add[type(value)](name, value)
+
+
+def gguf_tensors(model: Any) -> dict[str, npt.NDArray[np.float32]]:
+    """The model's tensors by GGUF name, q and k permuted, a tied head left out."""
+    config, tensors = model.config, {}
     for name, value in model.state_dict().items():
-        if name == "lm_head.weight" and config.tie_word_embeddings:
-            continue
         array = value.float().numpy()
         if "q_proj" in name:
             array = permute(array, config.num_attention_heads)
         if "k_proj" in name:
             array = permute(array, config.num_key_value_heads)
-        kind = gguf.GGMLQuantizationType[qtype if array.ndim == 2 else "F32"]
-        writer.add_tensor(gguf_name(name), gguf.quants.quantize(array, kind), raw_dtype=kind)
-    for name, array in (extra or {}).items():
-        writer.add_tensor(name, array)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+        if name != "lm_head.weight" or not config.tie_word_embeddings:
+            tensors[gguf_name(name)] = array
+    return tensors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,12 +33,19 @@ def test_content_decides(files: list[Path], tmp_path: Path) -> None:
     assert files_digest([moved, files[1]], cache=cache) == first
 
 
-def test_cache_is_used_until_the_file_changes(files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_is_used_until_the_file_changes(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cache = tmp_path / "cache"
     first = files_digest(files, cache=cache)
     hashed: list[Path] = []
     original = digest._hash_file
-    monkeypatch.setattr(digest, "_hash_file", lambda path, progress: hashed.append(path) or original(path, progress))
+
+    def hash_file(path: Path, progress: Callable[[int], None]) -> str:
+        hashed.append(path)
+        return original(path, progress)
+
+    monkeypatch.setattr(digest, "_hash_file", hash_file)
     assert files_digest(files, cache=cache) == first
     assert hashed == []
     stat = files[1].stat()

@@ -58,7 +58,7 @@ def test_tied_head(tmp_path: Path) -> None:
 
 def test_tied_head_that_is_stored_as_well(folder: Path) -> None:
     edit_json(folder / "config.json", tie_word_embeddings=True)
-    with pytest.raises(UnsupportedModelError, match="lm_head.weight differs from .* set tie_word_embeddings to false"):
+    with pytest.raises(UnsupportedModelError, match=r"lm_head.weight differs from .* set tie_word_embeddings to false"):
         open_model(folder)
     rewrite(folder, lambda tensors: tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"]})
     assert open_model(folder).graph.tied_head
@@ -88,7 +88,10 @@ def test_stored_inverse_frequencies_are_ignored(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t: {k: v for k, v in t.items() if "layers.1.mlp.up" not in k}, "layers.1.mlp.up_proj.weight is missing"),
+        (
+            lambda t: {k: v for k, v in t.items() if "layers.1.mlp.up" not in k},
+            "layers.1.mlp.up_proj.weight is missing",
+        ),
         (lambda t: {k: v for k, v in t.items() if k != "lm_head.weight"}, "tensor lm_head.weight is missing"),
         (
             lambda t: t | {"model.norm.weight": np.ones(63, np.float32)},
@@ -211,7 +214,7 @@ def test_pickles_are_never_read(folder: Path) -> None:
 
 def test_config_only_needs_random_weights(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    with pytest.raises(UnsupportedModelError, match="no model.safetensors .* --random-weights SEED"):
+    with pytest.raises(UnsupportedModelError, match=r"no model.safetensors .* --random-weights SEED"):
         open_model(tmp_path)
     model = open_model(tmp_path, random_seed=3)
     assert (model.kind, model.checkpoint.kind) == ("random", "random")
@@ -231,7 +234,7 @@ def test_bad_config_json(tmp_path: Path, text: str, message: str) -> None:
 def test_no_such_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="no such folder or file"):
         open_model(tmp_path / "nothing")
-    with pytest.raises(UnsupportedModelError, match="has no config.json"):
+    with pytest.raises(UnsupportedModelError, match=r"has no config.json"):
         open_model(tmp_path)
     (tmp_path / "x.gguf").touch()
     with pytest.raises(UnsupportedModelError, match=r"or the file .*x.gguf"):
