@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,16 +91,29 @@ class StreamDecoder:
         return text
 
 
+def _transformers() -> Any:
+    """The transformers package, imported without its remark that torch is missing, which amk does not need."""
+    name = "TRANSFORMERS_NO_ADVISORY_WARNINGS"  # the only switch that works before the import
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        import transformers
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
+    return transformers
+
+
 def load_tokenizer(source: Path) -> Tokenizer:
     """The tokenizer of a model folder or .gguf file. Raises UnsupportedModelError if it has none that amk can build."""
     return _from_gguf(source) if source.is_file() else _from_folder(source)
 
 
 def _from_folder(folder: Path) -> Tokenizer:
-    from transformers import AutoTokenizer
-
+    auto = _transformers().AutoTokenizer
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        tokenizer = auto.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
         backend = tokenizer.backend_tokenizer
     except (OSError, ValueError, KeyError, ImportError, AttributeError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -114,10 +128,8 @@ def _from_gguf(path: Path) -> Tokenizer:
     backend = tokenizer_from_gguf(metadata)
 
     def chat_tokenizer() -> Any:
-        from transformers import PreTrainedTokenizerFast
-
         names = {f"{role}_token": special_token(metadata, role) for role in ("bos", "eos")}
         template = metadata.get("tokenizer.chat_template")
-        return PreTrainedTokenizerFast(tokenizer_object=backend, chat_template=template, **names)
+        return _transformers().PreTrainedTokenizerFast(tokenizer_object=backend, chat_template=template, **names)
 
     return Tokenizer(backend, chat_tokenizer)
