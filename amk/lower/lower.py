@@ -34,9 +34,9 @@ def lower(
 class _Lowering:
     def __init__(self, graph: ModelGraph, target: Target, max_seq: int, kv_dtype: str, knobs: Knobs) -> None:
         _check_sizes(graph, max_seq, kv_dtype)
-        self.graph, self.target, self.knobs, self.kv_dtype = graph, target, knobs, kv_dtype
+        self.graph, self.target, self.kv_dtype = graph, target, kv_dtype
         self.max_seq = max_seq
-        self.parts, self.memory = choose_memory(graph, target, knobs, kv_dtype)
+        self.knobs, self.memory = choose_memory(graph, target, knobs, kv_dtype)
         gated_units = -(-graph.intermediate // GATED_ROWS)
         self.sms = min(target.sms, gated_units)
         self.splits = max(1, min(knobs.max_splits, self.sms // graph.kv_heads))
@@ -54,7 +54,7 @@ class _Lowering:
         self.attention = box("attention", g.heads * g.head_dim)
         self.o = box("o", self.hidden_padded)
         self.mlp = box("mlp", ceil_to(g.intermediate, GATED_ROWS))
-        self.ranges = down_parts(g.intermediate, self.parts, self.knobs)
+        self.ranges = down_parts(g.intermediate, self.knobs.down_split, self.knobs)
         self.down = box("down", len(self.ranges) * self.hidden_padded)
         self.best = box("best", BEST_WORDS * self.sms)
         self.kv = box("kv_released", self.sms)

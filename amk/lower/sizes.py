@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amk.errors import RejectedProgramError
 from amk.lower.knobs import Knobs
@@ -17,7 +17,7 @@ BARRIER_BYTES = 8
 REDUCE_WORDS = 20
 """fp32 per warp in a reduction slot: 16 partial sums, the sum of squares, padding against bank conflicts."""
 
-MIN_RING_STAGES = 3
+MIN_RING_STAGES = 4
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ class SharedMemory:
         return sum(size for _, size in self.regions())
 
 
-def shared_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str, parts: int) -> SharedMemory:
+def shared_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str) -> SharedMemory:
     """Shared memory of one SM; as many ring stages as fit unless the knobs say how many."""
-    down = down_parts(graph.intermediate, parts, knobs)
+    down = down_parts(graph.intermediate, knobs.down_split, knobs)
     widest = [ksteps(graph.hidden), ksteps(graph.heads * graph.head_dim), *(ksteps(b - a) for a, b in down)]
     warps = knobs.compute_warps
     per_warp = -(-max(widest) // warps)
@@ -106,21 +106,22 @@ def shared_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str
     return SharedMemory(slot, stages, fixed.activation, fixed.residual, fixed.scratch, fixed.reduce)
 
 
-def choose_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str) -> tuple[int, SharedMemory]:
-    """(K-split of down, shared memory): the smallest split that leaves a usable ring.
+def choose_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str) -> tuple[Knobs, SharedMemory]:
+    """(knobs with down_split and chunk_ksteps settled, shared memory) that leave a usable ring.
 
-    Raises RejectedProgramError if none does.
+    Prefers no K-split of the down projection and full chunks; gives up chunk size before it splits further. Raises
+    RejectedProgramError if nothing fits.
     """
     most = max(1, ksteps(graph.intermediate) // knobs.compute_warps)
-    candidates = [knobs.down_split] if knobs.down_split else [p for p in (1, 2, 3, 4, 6, 8, 12, 16) if p <= most]
-    memory = None
-    for parts in candidates:
-        memory = shared_memory(graph, target, knobs, kv_dtype, parts)
-        if memory.stages >= MIN_RING_STAGES and memory.total <= target.smem_bytes:
-            return parts, memory
-    need = memory.total if memory else 0
+    splits = [knobs.down_split] if knobs.down_split else [p for p in (1, 2, 3, 4, 6, 8, 12, 16) if p <= most]
+    chunks = [c for c in (knobs.chunk_ksteps, knobs.chunk_ksteps // 2) if c >= knobs.compute_warps]
+    for split in splits:
+        for chunk in chunks or [knobs.chunk_ksteps]:
+            settled = replace(knobs, down_split=split, chunk_ksteps=chunk)
+            memory = shared_memory(graph, target, settled, kv_dtype)
+            if memory.stages >= MIN_RING_STAGES and memory.total <= target.smem_bytes:
+                return settled, memory
     raise RejectedProgramError(
-        f"{need} bytes of shared memory with {memory.stages if memory else 0} ring stages do not fit the "
-        f"{target.smem_bytes} of {target.name} (at least {MIN_RING_STAGES} stages); use a larger down_split, smaller "
-        "chunk_ksteps or another GPU"
+        f"{memory.total} bytes of shared memory with {memory.stages} ring stages do not fit the {target.smem_bytes} of "
+        f"{target.name} (at least {MIN_RING_STAGES} stages); use a larger down_split, smaller chunk_ksteps or another GPU"
     )

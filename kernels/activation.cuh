@@ -1,0 +1,162 @@
+// Bringing activations into the activation buffer: embedding, residual + norm, gather.
+#pragma once
+
+#include "compute_lane.cuh"
+
+namespace amk {
+
+constexpr int kPollRounds = 8;  // packet pairs that a thread polls together: one L2 round trip for all of them
+
+// Polls a batch of this thread's packet pairs until all have arrived. Elements from `length` on are zero.
+template <int kSteps, int kCount>
+__device__ __forceinline__ void poll_batch(
+    const ComputeLane& lane, const u64* source, u32 tag, int first_round, int length, float (&values)[kCount][2]) {
+  Spin spin;
+  for (;;) {
+    u64 a[kCount], b[kCount];
+    bool all = true;
+#pragma unroll
+    for (int i = 0; i < kCount; i++) {
+      if (Slice<kSteps>::valid(lane, first_round + i, length))
+        load_packet_pair(source + Slice<kSteps>::element(lane, first_round + i), a[i], b[i]);
+      else
+        a[i] = b[i] = static_cast<u64>(tag) << 32;
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; i++) {
+      all &= arrived(a[i], tag) & arrived(b[i], tag);
+      values[i][0] = value_of(a[i]);
+      values[i][1] = value_of(b[i]);
+    }
+    if (all) return;
+    spin.again(lane);
+  }
+}
+
+template <int kValue>
+struct Constant {
+  static constexpr int value = kValue;
+};
+
+// Calls body(first round, Constant<count>) for batches of rounds.
+template <int kRounds, int kFirst = 0, typename Body>
+__device__ __forceinline__ void for_batches(Body&& body) {
+  if constexpr (kFirst < kRounds) {
+    constexpr int kCount = kRounds - kFirst < kPollRounds ? kRounds - kFirst : kPollRounds;
+    body(kFirst, Constant<kCount>{});
+    for_batches<kRounds, kFirst + kCount>(body);
+  }
+}
+
+// x = packets of another phase, as they are.
+template <int kSteps, int kLength>
+struct Gather {
+  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
+    const u64* source = lane.params.packets + task.first.y;
+    const u32 tag = lane.tag(task.first.z);
+    for_batches<Slice<kSteps>::kRounds>([&](int first, auto count) {
+      constexpr int kCount = decltype(count)::value;
+      float values[kCount][2];
+      poll_batch<kSteps>(lane, source, tag, first, kLength, values);
+#pragma unroll
+      for (int i = 0; i < kCount; i++) store_x<kSteps>(lane, first + i, values[i][0], values[i][1]);
+    });
+    __syncwarp();
+  }
+};
+
+// Stores residual * norm weight as x and adds to the warp's sum of squares. RMSNorm's scale comes in the epilogue.
+template <int kSteps>
+struct Norm {
+  static __device__ __forceinline__ float2 weight(const ComputeLane& lane, int row, int round) {
+    if (!Slice<kSteps>::valid(lane, round, kHidden)) return make_float2(0.f, 0.f);
+    const float* weights = lane.params.norms + static_cast<u64>(row) * kHiddenPadded;
+    return __ldg(reinterpret_cast<const float2*>(weights + Slice<kSteps>::element(lane, round)));
+  }
+  static __device__ __forceinline__ void store(ComputeLane& lane, int round, float2 value, float2 weight, float& sum) {
+    sum += value.x * value.x + value.y * value.y;
+    store_x<kSteps>(lane, round, value.x * weight.x, value.y * weight.y);
+  }
+  static __device__ __forceinline__ void finish(ComputeLane& lane, float sum) {
+    lane.sum_of_squares = warp_sum(sum);
+    __syncwarp();
+  }
+};
+
+template <int kSteps>
+struct EmbedNorm {
+  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
+    float sum = 0.f;
+    const u8* row = embedding_row(lane);
+    for_batches<Slice<kSteps>::kRounds>([&](int first, auto count) {
+      constexpr int kCount = decltype(count)::value;
+      float2 weights[kCount], values[kCount];
+#pragma unroll
+      for (int i = 0; i < kCount; i++) {
+        weights[i] = Norm<kSteps>::weight(lane, task.first.y, first + i);
+        values[i] = make_float2(0.f, 0.f);
+        if (Slice<kSteps>::valid(lane, first + i, kHidden))
+          values[i] = load(lane, row, Slice<kSteps>::element(lane, first + i));
+      }
+#pragma unroll
+      for (int i = 0; i < kCount; i++) {
+        *residual(first + i) = values[i];
+        Norm<kSteps>::store(lane, first + i, values[i], weights[i], sum);
+      }
+    });
+    Norm<kSteps>::finish(lane, sum);
+  }
+
+ private:
+  static __device__ __forceinline__ const u8* embedding_row(const ComputeLane& lane) {
+    if (kTiedHead) return lane.params.embedding + __ldg(lane.params.head_units + lane.token / 16);
+    return lane.params.embedding + static_cast<u64>(lane.token) * kHidden * 2;
+  }
+
+  // Elements k, k+1 of the token's row; a tied head's row is read out of its weight tiles.
+  static __device__ __forceinline__ float2 load(const ComputeLane& lane, const u8* row, int k) {
+    int offset = k * 2;
+    if (kTiedHead) {
+      const int r = lane.token % 16, c = k % 16;
+      offset = (k / 16) * 512 + ((r % 8) * 4 + (c % 8) / 2) * 16 + ((r / 8) + 2 * (c / 8)) * 4;
+    }
+    const u32 packed = __ldg(reinterpret_cast<const u32*>(row + offset));
+    return make_float2(Bf16::low(packed), Bf16::high(packed));
+  }
+};
+
+template <int kSteps, int kParts, int kStride>
+struct AddNorm {
+  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
+    float sum = 0.f;
+    const u64* source = lane.params.packets + task.first.y;
+    const u32 tag = lane.tag(task.first.z);
+    for_batches<Slice<kSteps>::kRounds>([&](int first, auto count) {
+      constexpr int kCount = decltype(count)::value;
+      float2 weights[kCount], values[kCount];
+#pragma unroll
+      for (int i = 0; i < kCount; i++) {  // before the wait: nothing here depends on it
+        weights[i] = Norm<kSteps>::weight(lane, task.first.w, first + i);
+        values[i] = *residual(first + i);
+      }
+#pragma unroll
+      for (int part = 0; part < kParts; part++) {
+        float arrivals[kCount][2];
+        poll_batch<kSteps>(lane, source + part * kStride, tag, first, kHidden, arrivals);
+#pragma unroll
+        for (int i = 0; i < kCount; i++) {
+          values[i].x += arrivals[i][0];
+          values[i].y += arrivals[i][1];
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kCount; i++) {
+        *residual(first + i) = values[i];
+        Norm<kSteps>::store(lane, first + i, values[i], weights[i], sum);
+      }
+    });
+    Norm<kSteps>::finish(lane, sum);
+  }
+};
+
+}  // namespace amk

@@ -1,0 +1,321 @@
+// Grouped-query attention of up to 8 query heads over one split of the cached positions, on tensor cores.
+//
+// Per block of 16 positions: S = Q K^T with the queries' high halves in rows 0-7 of the mma tile and their low halves
+// in rows 8-15 (so S is exact in q), an online softmax per warp (FlashAttention-2, arXiv 2307.08691), then O += P V with
+// P split the same way. A C fragment is an A fragment, so P never leaves the registers. Warps take blocks in turn.
+#pragma once
+
+#include "compute_lane.cuh"
+#include "kv_types.cuh"
+
+namespace amk {
+
+constexpr int kNewRowOffset = kHeadSteps * 512;                  // after the Q fragments: k, then v, fp32
+constexpr int kPartialOffset = kNewRowOffset + 8 * kHeadDimPadded;  // per warp and query: output, maximum, sum
+constexpr int kPartialWords = kHeadDim + 2;
+
+__device__ __forceinline__ float* new_row() { return reinterpret_cast<float*>(shared + kScratchOffset + kNewRowOffset); }
+__device__ __forceinline__ float* partial_row(int warp, int query, int queries) {
+  return reinterpret_cast<float*>(shared + kScratchOffset + kPartialOffset) + (warp * queries + query) * kPartialWords;
+}
+
+// One thread's part of a running softmax: query thread / 4, dims (thread % 4) * 2 + {0, 1} of every block of 8 dims.
+struct Softmax {
+  float output[2 * kHeadSteps][4];
+  float top = -infinity();
+  float sum = 0.f;
+
+  __device__ Softmax() {
+#pragma unroll
+    for (int i = 0; i < 2 * kHeadSteps; i++) output[i][0] = output[i][1] = output[i][2] = output[i][3] = 0.f;
+  }
+
+  __device__ __forceinline__ void rescale(float top_now) {
+    const float factor = exp2f(top - top_now);
+    top = top_now;
+    sum *= factor;
+#pragma unroll
+    for (int i = 0; i < 2 * kHeadSteps; i++) {
+#pragma unroll
+      for (int j = 0; j < 4; j++) output[i][j] *= factor;
+    }
+  }
+};
+
+// Keeps positions below `rows` of a pair of positions packed in a register; what the cache holds beyond is undefined.
+__device__ __forceinline__ u32 position_mask(int first, int rows) {
+  return (first < rows ? 0xffffu : 0u) | (first + 1 < rows ? 0xffff0000u : 0u);
+}
+
+// `keys(i)` and `values(i)` yield this thread's fragments of dims 16 i .. 16 i + 15.
+template <typename Keys, typename Values>
+__device__ __forceinline__ void attend_block(Softmax& state, int thread, int rows, Keys&& keys, Values&& values) {
+  const uint4* queries = reinterpret_cast<const uint4*>(shared + kScratchOffset) + thread;
+  float scores[2][4] = {};
+#pragma unroll
+  for (int i = 0; i < kHeadSteps; i++) {
+    const uint4 q = queries[i * 32];
+    const Kv::Fragment k = keys(i);
+#pragma unroll
+    for (int t = 0; t < Kv::kTerms; t++) {
+      Kv::Mma::mma(scores[0], q, k.term[t].x, k.term[t].y);
+      Kv::Mma::mma(scores[1], q, k.term[t].z, k.term[t].w);
+    }
+  }
+  const int first = (thread & 3) * 2;
+  float s[2][2];
+  float top = state.top;
+#pragma unroll
+  for (int n = 0; n < 2; n++) {
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+      s[n][j] = n * 8 + first + j < rows ? scores[n][j] + scores[n][j + 2] : -infinity();
+      top = fmaxf(top, s[n][j]);
+    }
+  }
+  top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+  top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+  state.rescale(top);
+  uint4 p;
+#pragma unroll
+  for (int n = 0; n < 2; n++) {
+    const float a = exp2f(s[n][0] - top), b = exp2f(s[n][1] - top);
+    state.sum += a + b;
+    split_pair<Kv::Mma>(a, b, n ? p.z : p.x, n ? p.w : p.y);
+  }
+  const u32 low = position_mask(first, rows), high = position_mask(first + 8, rows);
+#pragma unroll
+  for (int i = 0; i < kHeadSteps; i++) {
+    const Kv::Fragment v = values(i);
+#pragma unroll
+    for (int t = 0; t < Kv::kTerms; t++) {
+      Kv::Mma::mma(state.output[2 * i], p, v.term[t].x & low, v.term[t].y & high);
+      Kv::Mma::mma(state.output[2 * i + 1], p, v.term[t].z & low, v.term[t].w & high);
+    }
+  }
+}
+
+template <int kQueries>
+struct Attend {
+  // Pairs that RoPE rotates (d, d + half), then the dims beyond it in neighbouring pairs.
+  static constexpr int kPairs = kHeadDim / 2;
+  static constexpr int kHalf = kRotaryDim / 2;
+
+  struct Fields {
+    int kv_head, query, key, value, phase, partial, output, append;
+  };
+
+  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
+    const int4 second = task.second(), third = task.third();
+    const Fields f{task.first.y, task.first.z, task.first.w, second.x, second.y, second.w, third.x, third.y};
+    const int index = second.z;
+    const Split split(lane.pos(), index);
+    if (!split.active) return;
+    load_queries(lane, f, split.last);
+    compute_barrier<kComputeThreads>();
+    Softmax state;
+    cached_blocks(lane, split, state);
+    if (split.last) new_block(lane, split, state);
+    leave_partial(lane, state);
+    compute_barrier<kComputeThreads>();
+    publish(lane, f, split, index);
+    if (split.last && f.append) append(lane, f.kv_head);
+    compute_barrier<kComputeThreads>();  // the scratch region is free for the next task
+  }
+
+ private:
+  static __device__ __forceinline__ int2 pair_dims(int pair) {
+    if (pair < kHalf) return make_int2(pair, pair + kHalf);
+    return make_int2(2 * pair, 2 * pair + 1);
+  }
+
+  // Waits for q (and the new k and v), applies RoPE, leaves Q as A fragments and the new row in the scratch region.
+  static __device__ __forceinline__ void load_queries(ComputeLane& lane, const Fields& f, bool last) {
+    constexpr int kItems = ((kQueries + 2) * kPairs + kComputeThreads - 1) / kComputeThreads;
+    const int count = (kQueries + (last ? 2 : 0)) * kPairs;
+    const u32 tag = lane.tag(f.phase);
+    const u64* packets = lane.params.packets;
+    float2 angle[kItems];
+    const u64* source[kItems];
+#pragma unroll
+    for (int i = 0; i < kItems; i++) {
+      const int item = threadIdx.x + i * kComputeThreads, row = item / kPairs, pair = item % kPairs;
+      const int base = row < kQueries ? f.query + row * kHeadDim : row == kQueries ? f.key : f.value;
+      source[i] = item < count ? packets + base : nullptr;
+      angle[i] = make_float2(1.f, 0.f);
+      if (source[i] && row <= kQueries && pair < kHalf) angle[i] = __ldg(lane.params.rope + lane.pos() * kHalf + pair);
+    }
+    float values[kItems][2];
+    poll_pairs<kItems>(lane, source, tag, values);
+#pragma unroll
+    for (int i = 0; i < kItems; i++) {
+      const int item = threadIdx.x + i * kComputeThreads;
+      if (!source[i]) continue;
+      const float a = values[i][0] * angle[i].x - values[i][1] * angle[i].y;
+      const float b = values[i][1] * angle[i].x + values[i][0] * angle[i].y;
+      keep(item / kPairs, pair_dims(item % kPairs), a, b);
+    }
+  }
+
+  template <int kItems>
+  static __device__ __forceinline__ void poll_pairs(
+      ComputeLane& lane, const u64* const (&source)[kItems], u32 tag, float (&values)[kItems][2]) {
+    Spin spin;
+    for (;;) {
+      bool all = true;
+#pragma unroll
+      for (int i = 0; i < kItems; i++) {
+        if (!source[i]) continue;
+        const int2 dims = pair_dims((threadIdx.x + i * kComputeThreads) % kPairs);
+        const u64 a = load_packet(source[i] + dims.x), b = load_packet(source[i] + dims.y);
+        all &= arrived(a, tag) & arrived(b, tag);
+        values[i][0] = value_of(a);
+        values[i][1] = value_of(b);
+      }
+      if (all) return;
+      spin.again(lane);
+    }
+  }
+
+  static __device__ __forceinline__ void keep(int row, int2 dims, float a, float b) {
+    if (row >= kQueries) {
+      float* target = new_row() + (row - kQueries) * kHeadDimPadded;
+      target[dims.x] = Kv::round(a);
+      target[dims.y] = Kv::round(b);
+      return;
+    }
+    keep_query(row, dims.x, a * kScoreScale);
+    keep_query(row, dims.y, b * kScoreScale);
+  }
+
+  // Element (row, dim) of the A fragment: high half in row `row`, low half in row + 8.
+  static __device__ __forceinline__ void keep_query(int row, int dim, float value) {
+    u32 high, low;
+    split_pair<Kv::Mma>(value, 0.f, high, low);
+    u8* fragment = shared + kScratchOffset + (dim / 16) * 512 + (row * 4 + (dim & 7) / 2) * 16;
+    unsigned short* halves = reinterpret_cast<unsigned short*>(fragment) + ((dim % 16) / 8) * 4 + (dim & 1);
+    halves[0] = static_cast<unsigned short>(high);
+    halves[2] = static_cast<unsigned short>(low);
+  }
+
+  static __device__ __forceinline__ void cached_blocks(ComputeLane& lane, const Split& split, Softmax& state) {
+    const int rows = split.end - split.begin;
+    const int blocks = (rows + kKvBlock - 1) / kKvBlock;
+#pragma unroll 1
+    for (int first = 0; first < blocks; first += kKvBlocksPerSlot) {
+      const int count = min(kKvBlocksPerSlot, blocks - first);
+      wait(lane, full_barrier(lane.next.slot), lane.next.parity);
+      const u8* slot = ring_slot(lane.next.slot);
+      int block = (lane.warp + kComputeWarps - first % kComputeWarps) % kComputeWarps;
+#pragma unroll 1
+      for (; block < count; block += kComputeWarps) {
+        const u8* keys = slot + block * kKvBlockBytes;
+        const u8* values = keys + kHeadSteps * Kv::kFragmentBytes;
+        attend_block(
+            state, lane.thread, rows - (first + block) * kKvBlock,
+            [&](int i) { return Kv::load(keys + i * Kv::kFragmentBytes, lane.thread); },
+            [&](int i) { return Kv::load(values + i * Kv::kFragmentBytes, lane.thread); });
+      }
+      lane.release_ring_slot();
+    }
+  }
+
+  // The new row as a block of one position, by the warp whose turn it is.
+  static __device__ __forceinline__ void new_block(ComputeLane& lane, const Split& split, Softmax& state) {
+    const int blocks = (split.end - split.begin + kKvBlock - 1) / kKvBlock;
+    if (lane.warp != blocks % kComputeWarps) return;
+    const float* key = new_row();
+    const float* value = key + kHeadDimPadded;
+    const int pair = (lane.thread & 3) * 2, n = lane.thread >> 2;
+    attend_block(
+        state, lane.thread, 1,
+        [&](int i) {
+          Kv::Fragment fragment = {};
+          if (n == 0) {
+            Kv::set(fragment, 0, key[i * 16 + pair], key[i * 16 + pair + 1]);
+            Kv::set(fragment, 1, key[i * 16 + pair + 8], key[i * 16 + pair + 9]);
+          }
+          return fragment;
+        },
+        [&](int i) {
+          Kv::Fragment fragment = {};
+          if (pair == 0) {
+            Kv::set(fragment, 0, value[i * 16 + n], 0.f);
+            Kv::set(fragment, 2, value[i * 16 + 8 + n], 0.f);
+          }
+          return fragment;
+        });
+  }
+
+  static __device__ __forceinline__ void leave_partial(ComputeLane& lane, Softmax& state) {
+    float sum = state.sum;
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    sum += __shfl_xor_sync(~0u, sum, 2);
+    const int query = lane.thread >> 2, first = (lane.thread & 3) * 2;
+    if (query >= kQueries) return;
+    float* row = partial_row(lane.warp, query, kQueries);
+#pragma unroll
+    for (int i = 0; i < 2 * kHeadSteps; i++) {
+#pragma unroll
+      for (int j = 0; j < 2; j++)
+        if (i * 8 + first + j < kHeadDim) row[i * 8 + first + j] = state.output[i][j] + state.output[i][j + 2];
+    }
+    if (first == 0) {
+      row[kHeadDim] = state.top;
+      row[kHeadDim + 1] = sum;
+    }
+  }
+
+  // Merges the warps' partial results in order; normalised where there is only this split.
+  static __device__ __forceinline__ void publish(ComputeLane& lane, const Fields& f, const Split& split, int index) {
+    const u32 tag = lane.tag(f.phase);
+    for (int i = threadIdx.x; i < kQueries * kHeadDim; i += kComputeThreads) {
+      const int query = i / kHeadDim, dim = i % kHeadDim;
+      float top = -infinity();
+#pragma unroll
+      for (int warp = 0; warp < kComputeWarps; warp++) top = fmaxf(top, partial_row(warp, query, kQueries)[kHeadDim]);
+      float output = 0.f, sum = 0.f;
+#pragma unroll
+      for (int warp = 0; warp < kComputeWarps; warp++) {
+        const float* row = partial_row(warp, query, kQueries);
+        const float factor = exp2f(row[kHeadDim] - top);
+        output += factor * row[dim];
+        sum += factor * row[kHeadDim + 1];
+      }
+      if (split.count == 1) {
+        publish_packet(lane.params.packets + f.output + i, output / sum, tag);
+        continue;
+      }
+      u64* row = lane.params.packets + f.partial + (index * kHeads + query) * kPartialWords;
+      publish_packet(row + dim, output, tag);
+      if (dim == 0) {
+        publish_packet(row + kHeadDim, top, tag);
+        publish_packet(row + kHeadDim + 1, sum, tag);
+      }
+    }
+  }
+
+  // Row `pos` of the cache, after everything that others wait for. The block that it lies in was copied (for the rows
+  // before it) by this SM only, and that copy has landed: cached_blocks acquired its full barrier.
+  static __device__ __forceinline__ void append(ComputeLane& lane, int kv_head) {
+    u8* block = lane.params.kv + kv_block_offset(kv_head, lane.pos() / kKvBlock);
+    const int p = lane.pos() % kKvBlock;
+    for (int dim = threadIdx.x; dim < kHeadDimPadded; dim += kComputeThreads) {
+      const float key = dim < kHeadDim ? new_row()[dim] : 0.f;
+      const float value = dim < kHeadDim ? new_row()[kHeadDimPadded + dim] : 0.f;
+      u8* fragment = block + (dim / 16) * Kv::kFragmentBytes;
+      Kv::store(fragment, key_word(p, dim), dim & 1, key);
+      Kv::store(fragment + kHeadSteps * Kv::kFragmentBytes, value_word(p, dim), p & 1, value);
+      if (!isfinite(key) || !isfinite(value)) report_overflow(lane.params.report, kv_head, lane.pos());
+    }
+    fence_copy_engine();
+  }
+
+  static __device__ __noinline__ void report_overflow(Report* report, int kv_head, int pos) {
+    if (atomicOr_system(&report->status, kOverflow) & kOverflow) return;
+    report->record = kv_head;
+    report->step = pos;
+  }
+};
+
+}  // namespace amk

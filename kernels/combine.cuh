@@ -1,0 +1,72 @@
+// Merges the attention splits of one query head (where there are several) and publishes its output.
+#pragma once
+
+#include "attend.cuh"
+
+namespace amk {
+
+struct Combine {
+  static constexpr int kDims = (kHeadDim + 31) / 32;  // of a thread: dim thread + 32 i
+
+  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
+    const int splits = split_count(lane.pos());
+    if (splits < 2) return;
+    const u64* source = lane.params.packets + task.first.y;
+    const u32 tag = lane.tag(task.first.w);
+    float output[kDims] = {}, top = -infinity(), sum = 0.f;
+    for (int split = lane.warp; split < splits; split += kComputeWarps)
+      merge(lane, source + split * kHeads * kPartialWords, tag, output, top, sum);
+    float* row = partial_row(lane.warp, 0, 1);
+#pragma unroll
+    for (int i = 0; i < kDims; i++)
+      if (lane.thread + 32 * i < kHeadDim) row[lane.thread + 32 * i] = output[i];
+    if (lane.thread == 0) {
+      row[kHeadDim] = top;
+      row[kHeadDim + 1] = sum;
+    }
+    compute_barrier<kComputeThreads>();
+    publish(lane, lane.params.packets + task.first.z, tag, min(splits, kComputeWarps));
+    compute_barrier<kComputeThreads>();
+  }
+
+ private:
+  static __device__ __forceinline__ void merge(
+      ComputeLane& lane, const u64* source, u32 tag, float (&output)[kDims], float& top, float& sum) {
+    u64 part[kDims], tops, sums;
+    Spin spin;
+    for (;;) {
+      bool all = true;
+#pragma unroll
+      for (int i = 0; i < kDims; i++) {
+        part[i] = static_cast<u64>(tag) << 32;
+        if (lane.thread + 32 * i < kHeadDim) part[i] = load_packet(source + lane.thread + 32 * i);
+        all &= arrived(part[i], tag);
+      }
+      load_packet_pair(source + kHeadDim, tops, sums);
+      if (all & arrived(tops, tag) & arrived(sums, tag)) break;
+      spin.again(lane);
+    }
+    const float top_now = fmaxf(top, value_of(tops));
+    const float old = exp2f(top - top_now), fresh = exp2f(value_of(tops) - top_now);
+    top = top_now;
+    sum = sum * old + value_of(sums) * fresh;
+#pragma unroll
+    for (int i = 0; i < kDims; i++) output[i] = output[i] * old + value_of(part[i]) * fresh;
+  }
+
+  static __device__ __forceinline__ void publish(ComputeLane& lane, u64* target, u32 tag, int rows) {
+    for (int dim = threadIdx.x; dim < kHeadDim; dim += kComputeThreads) {
+      float top = -infinity(), output = 0.f, sum = 0.f;
+      for (int warp = 0; warp < rows; warp++) top = fmaxf(top, partial_row(warp, 0, 1)[kHeadDim]);
+      for (int warp = 0; warp < rows; warp++) {
+        const float* row = partial_row(warp, 0, 1);
+        const float factor = exp2f(row[kHeadDim] - top);
+        output += factor * row[dim];
+        sum += factor * row[kHeadDim + 1];
+      }
+      publish_packet(target + dim, output / sum, tag);
+    }
+  }
+};
+
+}  // namespace amk

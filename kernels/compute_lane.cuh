@@ -1,0 +1,76 @@
+// State of the compute lane and how its warps share K: k-step j belongs to warp j % warps, so that each warp gathers,
+// converts and multiplies its own slice and no block-wide barrier is needed.
+#pragma once
+
+#include "handoff.cuh"
+#include "ring.cuh"
+
+namespace amk {
+
+struct ComputeLane : LaneState {
+  int warp;
+  RingCursor next;
+  ReduceCursor reduce;
+  float sum_of_squares = 0.f;  // this warp's part, of the residual that was last normalised
+  int token;
+  bool stop = false;
+
+  __device__ explicit ComputeLane(const Params& p)
+      : LaneState(p, kCompute), warp(threadIdx.x >> 5), token(p.given[0]) {}
+
+  __device__ __forceinline__ void release_ring_slot() {
+    __syncwarp();
+    if (thread == 0) mbarrier_arrive(empty_barrier(next.slot));
+    next.advance();
+  }
+};
+
+// A warp's slice of a vector of kSteps k-steps, in rounds of 4 k-steps: 8 threads x 2 neighbouring elements each.
+template <int kSteps>
+struct Slice {
+  static constexpr int kPerWarp = (kSteps + kComputeWarps - 1) / kComputeWarps;
+  static constexpr int kRounds = (kPerWarp + 3) / 4;
+
+  // k-step of the warp, and first element of the vector, that a thread handles in a round.
+  static __device__ __forceinline__ int local_step(int round, int thread) { return round * 4 + (thread >> 3); }
+  static __device__ __forceinline__ int element(const ComputeLane& lane, int round) {
+    return (local_step(round, lane.thread) * kComputeWarps + lane.warp) * 16 + (lane.thread & 7) * 2;
+  }
+  static __device__ __forceinline__ bool valid(const ComputeLane& lane, int round, int length) {
+    return local_step(round, lane.thread) < kPerWarp && element(lane, round) < length;
+  }
+};
+
+// The activation buffer holds x as B fragments of mma.m16n8k16: per k-step 4 x {k, k+8} pairs of high halves, then of
+// low halves. In the mma the 8 columns alternate high and low, so the sum of columns 0 and 1 is the product with x.
+__device__ __forceinline__ u32* activation_words() { return reinterpret_cast<u32*>(shared + kActivationOffset); }
+
+template <int kSteps>
+__device__ __forceinline__ void store_x(const ComputeLane& lane, int round, float a, float b) {
+  const int step = Slice<kSteps>::local_step(round, lane.thread);
+  if (step >= Slice<kSteps>::kPerWarp) return;
+  const int pair = lane.thread & 7;
+  u32* words = activation_words() + (lane.warp * Slice<kSteps>::kPerWarp + step) * 16 + (pair & 3) * 2 + (pair >> 2);
+  u32 high, low;
+  split_pair<Bf16>(a, b, high, low);
+  words[0] = high;
+  words[8] = low;
+}
+
+template <int kSteps>
+__device__ __forceinline__ const uint2* load_x(const ComputeLane& lane) {
+  const uint2* pairs = reinterpret_cast<const uint2*>(activation_words());
+  return pairs + lane.warp * Slice<kSteps>::kPerWarp * 8 + (lane.thread & 7);
+}
+
+// Every SM keeps the whole residual in fp32; each thread reads and writes only its own elements.
+__device__ __forceinline__ float2* residual(int round) {
+  return reinterpret_cast<float2*>(shared + kResidualOffset) + round * kComputeThreads + threadIdx.x;
+}
+
+__device__ __forceinline__ float warp_sum(float value) {
+  for (int distance = 16; distance; distance >>= 1) value += __shfl_xor_sync(~0u, value, distance);
+  return value;
+}
+
+}  // namespace amk

@@ -1,0 +1,27 @@
+// Copy engine of sm_90 and later: one thread issues bulk copies that complete on the slot's full barrier.
+#pragma once
+
+#define AMK_BULK_COPY 1
+#include "ptx.cuh"
+
+namespace amk {
+
+constexpr int kCopyArrivals = 1;
+
+// Weights are read once per token: let them leave the L2 first.
+__device__ __forceinline__ u64 evict_first_policy() {
+  u64 policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// Called by all threads of the stream warp. `bytes` is a multiple of 16, both addresses are 16-byte aligned.
+__device__ __forceinline__ void copy_to_shared(void* target, const u8* source, u32 bytes, u64* full, u64 policy, int thread) {
+  if (thread != 0) return;
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(full)), "r"(bytes) : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
+      ::"r"(shared_address(target)), "l"(source), "r"(bytes), "r"(shared_address(full)), "l"(policy) : "memory");
+}
+
+}  // namespace amk

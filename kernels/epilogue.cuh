@@ -1,0 +1,122 @@
+// The epilogue lane: sums the warps' partial sums in a fixed order and publishes, so that compute never waits for it.
+#pragma once
+
+#include "handoff.cuh"
+#include "ring.cuh"
+
+namespace amk {
+
+constexpr int kCancelBit = 1 << 30;  // in SM 0's candidate row: the host asked to stop
+constexpr int kNoRow = kCancelBit - 1;
+
+struct EpilogueLane : LaneState {
+  ReduceCursor next;
+  float best = -infinity();
+  int best_row = kNoRow;
+  bool not_finite = false;
+  int control = 0;  // SM 0: the host's stop request, read at the start of the token
+
+  __device__ explicit EpilogueLane(const Params& p) : LaneState(p, kEpilogue) {}
+
+  __device__ __forceinline__ void read_control() {
+    if (blockIdx.x == 0 && thread == 0) control = *params.control;
+  }
+
+  // The next unit's sum of row thread % 16, times the norm scale if `kScaled`. False: the launch has ended.
+  template <bool kScaled>
+  __device__ __forceinline__ bool take(float& value) {
+    if (!wait_or_quit(*this, reduce_full(next.slot), next.parity)) return false;
+    const float* slot = reduce_slot(next.slot);
+    constexpr int kHalf = kComputeWarps / 2;
+    const float* mine = slot + (thread >> 4) * kHalf * kReduceWords + (thread & 15);
+    value = 0.f;
+#pragma unroll
+    for (int warp = 0; warp < kHalf; warp++) value += mine[warp * kReduceWords];
+    float squares = 0.f;
+#pragma unroll
+    for (int warp = 0; warp < kComputeWarps; warp++) squares += slot[warp * kReduceWords + kSumOfSquares];
+    value += __shfl_xor_sync(~0u, value, 16);
+    __syncwarp();
+    if (thread == 0) mbarrier_arrive(reduce_empty(next.slot));
+    next.advance();
+    if (kScaled) value *= rsqrtf(squares / kHidden + kNormEps);
+    return true;
+  }
+};
+
+template <bool kScaled, bool kGated, bool kBiased>
+struct Publish {
+  static __device__ __forceinline__ bool run(EpilogueLane& lane, const Task& task) {
+    const float bias = kBiased ? __ldg(lane.params.biases + task.first.w + (lane.thread & 15)) : 0.f;
+    float value;
+    if (!lane.take<kScaled>(value)) return false;
+    if (kBiased) value += bias;
+    if (kGated) value = gated(activation(value), __shfl_down_sync(~0u, value, 8));
+    if (lane.thread < (kGated ? 8 : 16))
+      publish_packet(lane.params.packets + task.first.y + lane.thread, value, lane.tag(task.first.z));
+    return true;
+  }
+};
+
+// 16 rows of the vocabulary. A NaN logit never wins; it ends the launch through publish_best instead.
+struct Head {
+  static __device__ __forceinline__ bool run(EpilogueLane& lane, const Task& task) {
+    float value;
+    if (!lane.take<true>(value)) return false;
+    const int row = task.first.y + lane.thread;
+    if (lane.thread >= 16 || row >= kVocab) return true;
+    const Params& params = lane.params;
+    if (params.logits) params.logits[static_cast<u64>(lane.step - params.head_from) * kVocab + row] = value;
+    lane.not_finite |= isnan(value);
+    if (value > lane.best) {
+      lane.best = value;
+      lane.best_row = row;
+    }
+    return true;
+  }
+};
+
+// Whether `value` at `row` is the greedy choice over `best`: the larger, at equality the smaller row.
+__device__ __forceinline__ bool better(float value, int row, float best, int best_row) {
+  return value > best || (value == best && row < best_row);
+}
+
+struct PublishBest {
+  static __device__ __forceinline__ bool run(EpilogueLane& lane, const Task& task) {
+    const bool bad = __any_sync(~0u, lane.not_finite);
+    for (int distance = 16; distance; distance >>= 1) {
+      const float value = __shfl_xor_sync(~0u, lane.best, distance);
+      const int row = __shfl_xor_sync(~0u, lane.best_row, distance);
+      if (better(value, row, lane.best, lane.best_row)) {
+        lane.best = value;
+        lane.best_row = row;
+      }
+    }
+    if (lane.thread == 0) {
+      u64* packet = lane.params.packets + task.first.y;
+      const u32 tag = lane.tag(task.first.z);
+      int row = bad ? -1 : lane.best_row;
+      if (lane.control && !bad) row |= kCancelBit;
+      publish_packet(packet, lane.best, tag);
+      publish_packet(packet + 1, __int_as_float(row), tag);
+    }
+    lane.best = -infinity();
+    lane.best_row = kNoRow;
+    lane.not_finite = false;
+    return true;
+  }
+};
+
+// Publishes, at gpu scope, the K/V rows that this SM's compute lane appended in this token. The rows reach this thread
+// through the reduction slots' barriers (the lowering gives every SM a unit after its attention tasks).
+struct KvRelease {
+  static __device__ __forceinline__ bool run(EpilogueLane& lane, const Task& task) {
+    if (lane.thread == 0) {
+      fence_gpu();
+      publish_packet(lane.params.packets + task.first.y, 0.f, lane.tag(task.first.z));
+    }
+    return true;
+  }
+};
+
+}  // namespace amk

@@ -1,0 +1,79 @@
+// State that every lane has, its task records, and the watchdog that bounds every wait.
+#pragma once
+
+#include "params.cuh"
+
+namespace amk {
+
+constexpr int kComputeThreads = kComputeWarps * 32;
+constexpr int kThreads = kComputeThreads + 64;  // then the stream warp, then the epilogue warp
+
+extern __shared__ __align__(128) u8 shared[];
+
+// 64 bytes of lane state follow the ring's barriers.
+__device__ __forceinline__ volatile int* quit_flag() {
+  return reinterpret_cast<volatile int*>(shared + kBarriersOffset + 16 * kRingStages);
+}
+
+// A device-table record: the opcode and the op's fields. Words from 4 on are fetched where they are used.
+struct Task {
+  int4 first;
+  const int4* record;
+  __device__ int opcode() const { return first.x; }
+  __device__ int4 second() const { return __ldg(record + 1); }
+  __device__ int4 third() const { return __ldg(record + 2); }
+};
+
+struct LaneState {
+  const Params& params;
+  Lane role;
+  int thread;  // in the warp
+  int step = 0;
+  int record = 0;
+
+  __device__ LaneState(const Params& p, Lane r) : params(p), role(r), thread(threadIdx.x & 31) {}
+
+  // Recomputed where needed: registers are scarcer than additions.
+  __device__ __forceinline__ int pos() const { return params.start_pos + step; }
+
+  // Equality with the tag proves arrival: the value before in the same packet had another phase or epoch.
+  __device__ __forceinline__ u32 tag(int phase) const { return (params.epoch + step) * kPhases + phase; }
+};
+
+// A wait took longer than any schedule can explain: say where, and trap. By value: a reference that escapes would keep
+// the lane's state in local memory.
+__device__ __noinline__ void hang(Report* report, int lane, int record, int step) {
+  if (atomicCAS_system(&report->status, kRunning, kHang) == kRunning) {
+    report->sm = blockIdx.x;
+    report->lane = lane;
+    report->record = record;
+    report->step = step;
+  }
+  __threadfence_system();
+  __trap();
+}
+
+// Counts failed polls of one wait.
+struct Spin {
+  u32 failed = 0;
+  __device__ __forceinline__ void again(const LaneState& lane) {
+    if (++failed > lane.params.spin_limit) hang(lane.params.report, lane.role, lane.record, lane.step);
+  }
+};
+
+// Waits for the phase of `parity`; false if the compute lane ended the launch meanwhile.
+__device__ __forceinline__ bool wait_or_quit(LaneState& lane, u64* barrier, u32 parity) {
+  Spin spin;
+  while (!mbarrier_try(barrier, parity)) {
+    if (*quit_flag()) return false;
+    spin.again(lane);
+  }
+  return true;
+}
+
+__device__ __forceinline__ void wait(LaneState& lane, u64* barrier, u32 parity) {
+  Spin spin;
+  while (!mbarrier_try(barrier, parity)) spin.again(lane);
+}
+
+}  // namespace amk

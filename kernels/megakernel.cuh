@@ -1,0 +1,87 @@
+// The persistent kernel: every warp runs its lane's task queue, token after token.
+// `Program` is generated: stream / compute / epilogue dispatch an opcode to the op variants that the schedule uses.
+#pragma once
+
+#include "activation.cuh"
+#include "attend.cuh"
+#include "combine.cuh"
+#include "epilogue.cuh"
+#include "gemv.cuh"
+#include "sample.cuh"
+#include "stream.cuh"
+
+namespace amk {
+
+// Runs records [begin, end); the next record is on its way while one executes. False: the launch has ended.
+template <typename LaneT, typename Dispatch>
+__device__ __forceinline__ bool run_records(LaneT& lane, int begin, int end, Dispatch&& dispatch) {
+  const int4* record = lane.params.records + static_cast<u64>(begin) * 3;
+  int4 next = begin < end ? __ldg(record) : int4{};
+#pragma unroll 1
+  for (int i = begin; i < end; i++, record += 3) {
+    const Task task{next, record};
+    if (i + 1 < end) next = __ldg(record + 3);
+    lane.record = i;
+    if (!dispatch(task)) return false;
+  }
+  return true;
+}
+
+// Records of this step: the body, and where logits are needed the head, which follows it in the table.
+template <typename LaneT, typename Dispatch>
+__device__ __forceinline__ bool run_step(LaneT& lane, int step, Dispatch&& dispatch) {
+  const int4 range = __ldg(lane.params.ranges + blockIdx.x * 3 + lane.role);
+  lane.step = step;
+  return run_records(lane, range.x, step >= lane.params.head_from ? range.w : range.y, dispatch);
+}
+
+template <typename Program>
+__device__ __forceinline__ void run_stream(const Params& params) {
+  StreamLane lane(params);
+  for (int step = 0; step < params.steps; step++)
+    if (!run_step(lane, step, [&](const Task& task) { return Program::stream(lane, task); })) break;
+  lane.drain();
+}
+
+template <typename Program>
+__device__ __forceinline__ void run_epilogue(const Params& params) {
+  EpilogueLane lane(params);
+  for (int step = 0; step < params.steps; step++) {
+    lane.read_control();
+    if (!run_step(lane, step, [&](const Task& task) { return Program::epilogue(lane, task); })) break;
+  }
+}
+
+template <typename Program>
+__device__ __forceinline__ void run_compute(const Params& params) {
+  ComputeLane lane(params);
+  int step = 0;
+  while (step < params.steps && !lane.stop) {
+    run_step(lane, step, [&](const Task& task) {
+      Program::compute(lane, task);
+      return true;
+    });
+    if (++step < params.given_count) lane.token = __ldg(params.given + step);
+  }
+  if (threadIdx.x != 0) return;
+  if (step < params.steps) *quit_flag() = 1;
+  if (blockIdx.x == 0) params.report->steps_done = step;
+}
+
+template <typename Program>
+__device__ __forceinline__ void run_megakernel(const Params& params) {
+  if (threadIdx.x == 0) init_barriers();
+  // Padding of Q fragments stays zero for good: head dims beyond head_dim are never written again.
+  for (int i = threadIdx.x; i < kHeadSteps * 128; i += kThreads) reinterpret_cast<u32*>(shared + kScratchOffset)[i] = 0;
+  for (int i = threadIdx.x; i < 2 * kHeadDimPadded; i += kThreads) new_row()[i] = 0.f;
+  __syncthreads();
+  const int warp = threadIdx.x >> 5;
+  if (warp < kComputeWarps)
+    run_compute<Program>(params);
+  else if (warp == kComputeWarps)
+    run_stream<Program>(params);
+  else
+    run_epilogue<Program>(params);
+}
+
+}  // namespace amk

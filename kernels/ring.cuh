@@ -1,0 +1,68 @@
+// The shared-memory ring between the stream lane and the compute lane, and the reduction slots behind it.
+//
+// Slot reuse is sound: the copy completes on the slot's full barrier (acquired by every compute warp before it reads);
+// every compute warp arrives on the empty barrier after its reads, and the stream lane acquires that phase before it
+// copies into the slot again. Readers only read between the two, so generic reads never race with the copy engine.
+#pragma once
+
+#include "lane.cuh"
+
+namespace amk {
+
+__device__ __forceinline__ u64* full_barrier(int slot) {
+  return reinterpret_cast<u64*>(shared + kBarriersOffset) + slot;
+}
+__device__ __forceinline__ u64* empty_barrier(int slot) { return full_barrier(kRingStages + slot); }
+__device__ __forceinline__ u8* ring_slot(int slot) { return shared + kRingOffset + slot * kSlotBytes; }
+
+// A position in a ring of `kSlots` slots whose barriers alternate phases. `ahead(n)` looks n < kSlots slots further.
+template <int kSlots>
+struct Cursor {
+  int slot = 0;
+  u32 parity = 0;
+  __device__ __forceinline__ void advance() {
+    if (++slot == kSlots) {
+      slot = 0;
+      parity ^= 1;
+    }
+  }
+  __device__ __forceinline__ Cursor ahead(int n) const {
+    Cursor other;
+    other.slot = slot + n;
+    other.parity = parity;
+    if (other.slot >= kSlots) {
+      other.slot -= kSlots;
+      other.parity ^= 1;
+    }
+    return other;
+  }
+};
+
+using RingCursor = Cursor<kRingStages>;
+using ReduceCursor = Cursor<kReduceSlots>;
+
+// Reduction slot: per compute warp 16 partial sums and the warp's part of the sum of squares.
+constexpr int kReduceWords = 20;
+constexpr int kSumOfSquares = 16;
+
+__device__ __forceinline__ float* reduce_slot(int slot) {
+  return reinterpret_cast<float*>(shared + kReduceOffset) + slot * kComputeWarps * kReduceWords;
+}
+__device__ __forceinline__ u64* reduce_full(int slot) {
+  return reinterpret_cast<u64*>(shared + kReduceOffset + kReduceSlots * kComputeWarps * kReduceWords * 4) + slot;
+}
+__device__ __forceinline__ u64* reduce_empty(int slot) { return reduce_full(kReduceSlots + slot); }
+
+__device__ __forceinline__ void init_barriers() {
+  for (int slot = 0; slot < kRingStages; slot++) {
+    mbarrier_init(full_barrier(slot), kCopyArrivals);
+    mbarrier_init(empty_barrier(slot), kComputeWarps);
+  }
+  for (int slot = 0; slot < kReduceSlots; slot++) {
+    mbarrier_init(reduce_full(slot), kComputeWarps);
+    mbarrier_init(reduce_empty(slot), 1);
+  }
+  *quit_flag() = 0;
+}
+
+}  // namespace amk

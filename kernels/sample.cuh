@@ -1,0 +1,81 @@
+// The end of a token: every SM makes the same greedy choice from the same packets, and so takes the same exit.
+#pragma once
+
+#include "compute_lane.cuh"
+#include "epilogue.cuh"
+
+namespace amk {
+
+struct Sample {
+  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
+    float best = -infinity();
+    int row = kNoRow;
+    bool bad = false, cancel = false;
+    constexpr int kRounds = (kSms + 31) / 32;
+    u64 values[kRounds], rows[kRounds];
+    poll(lane, lane.params.packets + task.first.y, lane.tag(task.first.z), values, rows);
+#pragma unroll
+    for (int i = 0; i < kRounds; i++) {
+      if (lane.thread + 32 * i >= kSms) continue;
+      int candidate = __float_as_int(value_of(rows[i]));
+      bad |= candidate == -1;
+      cancel |= candidate != -1 && (candidate & kCancelBit);
+      candidate &= ~kCancelBit;
+      if (better(value_of(values[i]), candidate, best, row)) {
+        best = value_of(values[i]);
+        row = candidate;
+      }
+    }
+    for (int distance = 16; distance; distance >>= 1) {
+      const float value = __shfl_xor_sync(~0u, best, distance);
+      const int candidate = __shfl_xor_sync(~0u, row, distance);
+      if (better(value, candidate, best, row)) {
+        best = value;
+        row = candidate;
+      }
+    }
+    bad = __any_sync(~0u, bad) || row >= kVocab;
+    cancel = __any_sync(~0u, cancel);
+    accept(lane, bad ? -1 : row, cancel);
+  }
+
+ private:
+  template <int kRounds>
+  static __device__ __forceinline__ void poll(
+      const ComputeLane& lane, const u64* packets, u32 tag, u64 (&values)[kRounds], u64 (&rows)[kRounds]) {
+    Spin spin;
+    for (;;) {
+      bool all = true;
+#pragma unroll
+      for (int i = 0; i < kRounds; i++) {
+        if (lane.thread + 32 * i >= kSms) continue;
+        load_packet_pair(packets + 2 * (lane.thread + 32 * i), values[i], rows[i]);
+        all &= arrived(values[i], tag) & arrived(rows[i], tag);
+      }
+      if (all) return;
+      spin.again(lane);
+    }
+  }
+
+  static __device__ __forceinline__ void accept(ComputeLane& lane, int token, bool cancel) {
+    const Params& params = lane.params;
+    const int index = lane.step - (params.given_count - 1);  // of the generated tokens; negative within the prompt
+    const bool speaker = blockIdx.x == 0 && threadIdx.x == 0;
+    if (token < 0) {
+      if (speaker) atomicOr_system(&params.report->status, kNotFinite);
+      lane.stop = true;
+      return;
+    }
+    lane.token = token;
+    if (index < 0) return;
+    bool ends = false;
+    for (int i = 0; i < params.stop_count; i++) ends |= __ldg(params.stop_ids + i) == token;
+    if (speaker) {
+      *(volatile int*)(params.tokens + index) = token;
+      if (ends || cancel) params.report->stopped = ends ? 1 : 2;
+    }
+    lane.stop = ends || cancel;
+  }
+};
+
+}  // namespace amk
