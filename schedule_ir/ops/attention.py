@@ -22,13 +22,13 @@ def rotate_meaning(x: Array, cos_sin: Array) -> Array:
 
 
 def attend_meaning(q: Array, keys: Array, values: Array, scale: float) -> tuple[Array, Array, Array]:
-    """Unnormalised attention of queries [n, d] over rows [rows, d]: (output [n, d], maximum [n], sum [n]).
+    """Unnormalised attention of queries [.., n, d] over rows [.., rows, d]: output [.., n, d], maximum and sum [.., n].
 
     The maximum is of the scores in base-2 logarithm units, as in the kernel.
     """
-    scores = (q @ keys.T) * np.float32(scale * np.log2(np.e))
+    scores = (q @ keys.swapaxes(-1, -2)) * np.float32(scale * np.log2(np.e))
     top = scores.max(-1)
-    weights = np.exp2(scores - top[:, None])
+    weights = np.exp2(scores - top[..., None])
     return weights @ values, top, weights.sum(-1)
 
 

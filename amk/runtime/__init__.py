@@ -1,0 +1,1 @@
+"""Running an artifact: sessions over a machine, which is a GPU or the CPU runtime."""

@@ -1,0 +1,90 @@
+"""The execution plan as data: vectorised operations in dependency order, the residue of a Program's tasks.
+
+A node's id is its index in the plan. Nodes that other nodes read as mailbox contents (`LinearNode`, `AttentionNode`)
+have one flat output: the outputs of their members, in mailbox order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Piece = tuple[int, int, int]
+"""(node, start, stop): a slice of a node's flat output."""
+
+Read = tuple[Piece, ...]
+"""Where the values of a range of packets come from, in order."""
+
+
+@dataclass(frozen=True)
+class EmbedNode:
+    """The embedding row of the token: float32 [hidden]."""
+
+
+@dataclass(frozen=True)
+class AddNode:
+    """`residual` (a node) plus the parts, in order: float32 [hidden]."""
+
+    residual: int
+    parts: tuple[Read, ...]
+
+
+@dataclass(frozen=True)
+class NormNode:
+    """x = `residual` * row `norm` of the norms array, and the sum of squares: float32 [ksteps * 16], float32."""
+
+    residual: int
+    norm: int
+    ksteps: int
+
+
+@dataclass(frozen=True)
+class GatherNode:
+    """x = mailbox contents: float32 [ksteps * 16]."""
+
+    read: Read
+    ksteps: int
+
+
+@dataclass(frozen=True)
+class LinearNode:
+    """Units that multiply the same x: unit i is at atom `offsets[i]` of the tape of `sms[i]`.
+
+    Output float32 [units * 16], or [units * 8] if gated. `biases[i]` is the offset of the unit's bias, () for none.
+    A head node's output is the logits: unit i makes those of tokens 16 i .. 16 i + 15.
+    """
+
+    x: int
+    ksteps: int
+    scaled: bool
+    gated: bool
+    head: bool
+    sms: tuple[int, ...]
+    offsets: tuple[int, ...]
+    biases: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class AttentionNode:
+    """Attention of blocks of `queries` heads, each over all splits, merged: float32 [blocks, queries, head_dim].
+
+    Block b reads its queries from `q` [blocks, queries, head_dim], its new rows from `k` and `v` [blocks, head_dim],
+    and the past from cache rows `kv_heads[b]` (layer * kv_heads + head).
+    """
+
+    queries: int
+    kv_heads: tuple[int, ...]
+    q: Read
+    k: Read
+    v: Read
+
+
+Node = EmbedNode | AddNode | NormNode | GatherNode | LinearNode | AttentionNode
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Nodes [0, body) run for every token, the rest where logits are needed; `logits` is the head node."""
+
+    nodes: tuple[Node, ...]
+    body: int
+    logits: int
