@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from amk.emit.source import KERNEL_NAME
 from amk.errors import DeviceError, RejectedProgramError
 from schedule_ir.target import Target
 
-_OPTIONS = ("--std=c++17", "-default-device", "--device-int128", "--extra-device-vectorization")
+_OPTIONS = ("--std=c++17", "-default-device", "--device-int128", "--extra-device-vectorization", "--ptxas-options=-v")
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,8 @@ class CompiledKernel:
     cubin: bytes
     nvrtc: str
     log: str
+    resources: dict[str, int]
+    """"registers" per thread, "stack_bytes", "spill_bytes" (stores and loads) of the decode kernel."""
 
     @property
     def sha256(self) -> str:
@@ -63,7 +67,18 @@ def compile_cubin(source: str, target: Target, name: str = "amk.cu") -> Compiled
     _check(nvrtc, nvrtc.nvrtcGetCUBIN(program, cubin))
     nvrtc.nvrtcDestroyProgram(program)
     major, minor = _version(nvrtc)
-    return CompiledKernel(bytes(cubin), f"{major}.{minor}", log)
+    return CompiledKernel(bytes(cubin), f"{major}.{minor}", log, _resources(log))
+
+
+def _resources(log: str) -> dict[str, int]:
+    """What ptxas says of the decode kernel in its verbose log."""
+    part = log[log.find(f"'{KERNEL_NAME}'") :]
+    registers = re.search(r"Used (\d+) registers", part)
+    stack = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", part)
+    if not registers or not stack:
+        raise RejectedProgramError(f"the compiler's log names no resources of {KERNEL_NAME}:\n{log}")
+    frame, stores, loads = (int(value) for value in stack.groups())
+    return {"registers": int(registers[1]), "stack_bytes": frame, "spill_bytes": stores + loads}
 
 
 def _load_nvrtc() -> Any:

@@ -52,6 +52,7 @@ def emit_source(program: Program) -> str:
         *_constants(program),
         *_rules(program),
         "}  // namespace amk",
+        '#include "load.cuh"',
         '#include "megakernel.cuh"',
         "namespace amk {",
         "struct Program {",

@@ -1,0 +1,118 @@
+"""The whole pipe as one list of calls: checkpoint -> graph -> schedule -> proof -> source -> cubin -> artifact."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import amk
+from amk.artifact import FORMAT, MANIFEST, Artifact, read_artifact, read_manifest, write_artifact
+from amk.emit import CompiledKernel, compile_cubin, emit_source
+from amk.emit.compile import kernel_sources_sha256
+from amk.errors import ArtifactError, RejectedProgramError, UsageError
+from amk.gpus import resolve
+from amk.lower import Knobs, lower
+from amk.model.source import Model, open_model
+from amk.progress import SILENT, Progress
+from schedule_ir.codec import Tables, encode
+from schedule_ir.target import Target
+
+DEFAULT_MAX_SEQ = 8192
+"""Sequence length where none is asked for (the model's own if that is shorter): K/V memory grows with it."""
+
+
+def build(
+    model: str | Path,
+    *,
+    gpu: str = "auto",
+    max_seq: int | None = None,
+    out: str | Path | None = None,
+    kv_dtype: str = "fp16",
+    random_weights: int | None = None,
+    force: bool = False,
+    knobs: Knobs | None = None,
+    progress: Progress | None = None,
+) -> Artifact:
+    """Build an artifact of `model` for `gpu` at `out`; an artifact there of the same inputs is returned as it is.
+
+    `max_seq` is the longest sequence in tokens, `kv_dtype` one of fp16, bf16, fp32. Raises AmkError: of the model
+    (UnsupportedModelError), the schedule (RejectedProgramError), the target (UsageError, DeviceError) or the folder
+    (ArtifactError).
+    """
+    show = progress or SILENT
+    target = resolve(gpu).as_target()
+    with show.step("Reading the checkpoint"):
+        opened = open_model(model, random_weights)
+    length = _sequence_length(opened, max_seq)
+    key = _build_key(opened, target, length, kv_dtype, knobs or Knobs())
+    path = Path(out) if out is not None else Path(f"{opened.path.stem}-{target.name}")
+    cached = None if force else _cached(path, key)
+    if cached is not None:
+        return cached
+    with show.step("Scheduling"):
+        program = lower(opened.graph, target, length, kv_dtype, knobs)
+        tables = encode(program)
+    with show.step("Compiling the kernel"):
+        source = emit_source(program)
+        kernel = compile_cubin(source, target)
+    with show.step("Proving the schedule"):
+        certificate = prove(tables, opened, target, kernel)
+    return write_artifact(path, _manifest(opened, kernel, key), tables, source, kernel.cubin, certificate)
+
+
+def prove(tables: Tables, model: Model, target: Target, kernel: CompiledKernel) -> dict[str, Any]:
+    """The validator's certificate. Raises RejectedProgramError with its report if it refuses the schedule."""
+    import validator
+
+    report = validator.validate(tables, model.graph, target, kernel.resources)
+    if not report.ok:
+        raise RejectedProgramError(report.text())
+    return dict(validator.certificate(report, tables, kernel.sha256, kernel.resources))
+
+
+def _sequence_length(model: Model, max_seq: int | None) -> int:
+    own = model.graph.max_position
+    if max_seq is None:
+        return min(own, DEFAULT_MAX_SEQ)
+    if max_seq > own and model.graph.rope.kind != "dynamic":
+        raise UsageError(f"--max-seq {max_seq}: the model was made for at most {own} positions; ask for that or fewer")
+    return max_seq
+
+
+def _build_key(model: Model, target: Target, max_seq: int, kv_dtype: str, knobs: Knobs) -> dict[str, Any]:
+    """Everything that the artifact depends on; equal keys give equal artifacts."""
+    return {
+        "amk": amk.__version__,
+        "kernels_sha256": kernel_sources_sha256(),
+        "model_digest": model.checkpoint.digest,
+        "target": asdict(target),
+        "max_seq": max_seq,
+        "kv_dtype": kv_dtype,
+        "knobs": asdict(knobs),
+    }
+
+
+def _manifest(model: Model, kernel: CompiledKernel, key: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "build": key,
+        "model": {
+            "path": str(model.path.resolve()),
+            "kind": model.kind,
+            "architecture": model.graph.architecture,
+            "random_seed": getattr(model.checkpoint, "seed", None),
+        },
+        "compiler": {"nvrtc": kernel.nvrtc, "resources": kernel.resources},
+    }
+
+
+def _cached(path: Path, key: dict[str, Any]) -> Artifact | None:
+    """The artifact at `path` if it was built from the same inputs and is intact."""
+    if not (path / MANIFEST).is_file():
+        return None
+    try:
+        manifest = read_manifest(path)
+        same = manifest["format"] == FORMAT and manifest.get("build") == key
+        return read_artifact(path) if same else None
+    except ArtifactError:
+        return None
