@@ -85,12 +85,13 @@ def from_fragments(atoms: Bits) -> F32:
     source = atoms.reshape(units, steps, 8, 4, 2, 2, 2)
     # A bf16 is the high half of the fp32 of the same value: fill the halves in place, in one pass.
     values[..., 1] = source.transpose(0, 5, 2, 1, 4, 3, 6)
-    return np.reshape(values.view(np.float32), (units, TILE_ROWS, steps * KSTEP))
+    return values.view(np.float32).reshape(units, TILE_ROWS, steps * KSTEP)
 
 
 def unpack_unit(tape: Bits, offset: int, ksteps: int) -> F32:
     """float32 [16, ksteps * 16]: the unit at atom `offset` of a tape (uint16 [atoms * 256])."""
-    return from_fragments(tape.reshape(-1, ATOM_VALUES)[None, offset : offset + ksteps])[0]
+    unit: F32 = from_fragments(tape.reshape(-1, ATOM_VALUES)[None, offset : offset + ksteps])[0]
+    return unit
 
 
 def row_table(tiles: TensorTiles | PackedVector, tensor_index: int) -> I32:

@@ -1,0 +1,54 @@
+"""From an artifact folder to a machine: the checkpoint it was built from, and a GPU that fits, or the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from amk.artifact import Artifact, read_artifact
+from amk.device import devices
+from amk.errors import AmkError, ArtifactError, DeviceError, UsageError
+from amk.model.source import Model, open_model
+from amk.progress import Progress
+from amk.runtime.machine import Machine
+
+DEVICES = ("auto", "cuda", "cpu")
+
+
+def open_artifact(directory: Path, device: str, progress: Progress) -> tuple[Machine, Model]:
+    """The machine of an artifact, loaded, and its model. Raises as `amk.load` does."""
+    if device not in DEVICES:
+        raise UsageError(f"device {device!r} is not one of {', '.join(DEVICES)}")
+    artifact = read_artifact(directory)
+    model = open_checkpoint(artifact, progress)
+    if device == "cuda" or (device == "auto" and fits_gpu(artifact)):
+        from amk.runtime.cuda import CudaMachine
+
+        return CudaMachine(artifact.tables, artifact.cubin, model, progress), model
+    from amk.runtime.cpu import CpuMachine
+
+    return CpuMachine(artifact.tables, model, progress), model
+
+
+def open_checkpoint(artifact: Artifact, progress: Progress) -> Model:
+    """The model that the artifact was built from. Raises ArtifactError if it is gone or not the same any more."""
+    recorded = artifact.manifest["model"]
+    path = recorded["path"]
+    try:
+        with progress.step("Checking the checkpoint"):
+            model = open_model(Path(path), recorded["random_seed"])
+            digest = model.checkpoint.digest
+    except AmkError as error:
+        raise ArtifactError(f"{artifact.path}: its checkpoint cannot be opened: {error}") from error
+    if digest != artifact.manifest["build"]["model_digest"]:
+        raise ArtifactError(f"{path}: changed since {artifact.path} was built from it; build the artifact again")
+    return model
+
+
+def fits_gpu(artifact: Artifact) -> bool:
+    """Whether the first GPU of this machine can run the artifact's kernel."""
+    program = artifact.program
+    try:
+        gpu = devices()[0]
+    except DeviceError:
+        return False
+    return gpu.arch == program.target.arch and gpu.sms >= program.sms and gpu.cooperative_launch
