@@ -144,7 +144,7 @@ def _device(api: Any, index: int) -> Device:
     keys = api.CUdevice_attribute
 
     def attribute(key: str) -> int:
-        value = _call(api.cuDeviceGetAttribute(keys[f"CU_DEVICE_ATTRIBUTE_{key}"], handle), f"read {key}")
+        value = _call(api.cuDeviceGetAttribute(getattr(keys, f"CU_DEVICE_ATTRIBUTE_{key}"), handle), f"read {key}")
         return int(value)
 
     return Device(
