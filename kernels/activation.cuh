@@ -11,6 +11,7 @@ constexpr int kPollRounds = 8;  // packet pairs that a thread polls together: on
 template <int kSteps, int kCount>
 __device__ __forceinline__ void poll_batch(
     const ComputeLane& lane, const u64* source, u32 tag, int first_round, int length, float (&values)[kCount][2]) {
+  const TraceWait traced(lane.trace);
   Spin spin;
   for (;;) {
     u64 a[kCount], b[kCount];

@@ -160,6 +160,7 @@ struct Attend {
   template <int kItems>
   static __device__ __forceinline__ void poll_pairs(
       ComputeLane& lane, const u64* const (&source)[kItems], u32 tag, float (&values)[kItems][2]) {
+    const TraceWait traced(lane.trace);
     Spin spin;
     for (;;) {
       bool all = true;

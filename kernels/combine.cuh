@@ -33,6 +33,7 @@ struct Combine {
   static __device__ __forceinline__ void merge(
       ComputeLane& lane, const u64* source, u32 tag, float (&output)[kDims], float& top, float& sum) {
     u64 part[kDims], tops, sums;
+    const TraceWait traced(lane.trace);
     Spin spin;
     for (;;) {
       bool all = true;

@@ -29,14 +29,4 @@ __device__ __forceinline__ void load_packet_pair(const u64* packet, u64& a, u64&
 __device__ __forceinline__ bool arrived(u64 packet, u32 tag) { return static_cast<u32>(packet >> 32) == tag; }
 __device__ __forceinline__ float value_of(u64 packet) { return __uint_as_float(static_cast<u32>(packet)); }
 
-__device__ __forceinline__ float wait_packet(const LaneState& lane, const u64* packet, u32 tag) {
-  Spin spin;
-  u64 bits = load_packet(packet);
-  while (!arrived(bits, tag)) {
-    spin.again(lane);
-    bits = load_packet(packet);
-  }
-  return value_of(bits);
-}
-
 }  // namespace amk

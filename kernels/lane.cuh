@@ -2,6 +2,7 @@
 #pragma once
 
 #include "params.cuh"
+#include "trace.cuh"
 
 namespace amk {
 
@@ -30,6 +31,7 @@ struct LaneState {
   int thread;  // in the warp
   int step = 0;
   int record = 0;
+  mutable Trace trace;
 
   __device__ LaneState(const Params& p, Lane r) : params(p), role(r), thread(threadIdx.x & 31) {}
 
@@ -63,6 +65,7 @@ struct Spin {
 
 // Waits for the phase of `parity`; false if the compute lane ended the launch meanwhile.
 __device__ __forceinline__ bool wait_or_quit(LaneState& lane, u64* barrier, u32 parity) {
+  const TraceWait traced(lane.trace);
   Spin spin;
   while (!mbarrier_try(barrier, parity)) {
     if (*quit_flag()) return false;
@@ -72,6 +75,7 @@ __device__ __forceinline__ bool wait_or_quit(LaneState& lane, u64* barrier, u32 
 }
 
 __device__ __forceinline__ void wait(LaneState& lane, u64* barrier, u32 parity) {
+  const TraceWait traced(lane.trace);
   Spin spin;
   while (!mbarrier_try(barrier, parity)) spin.again(lane);
 }

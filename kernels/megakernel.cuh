@@ -22,7 +22,9 @@ __device__ __forceinline__ bool run_records(LaneT& lane, int begin, int end, Dis
     const Task task{next, record};
     if (i + 1 < end) next = __ldg(record + 3);
     lane.record = i;
+    lane.trace.begin_task();
     if (!dispatch(task)) return false;
+    lane.trace.end_task(i, lane.step);
   }
   return true;
 }
@@ -38,6 +40,7 @@ __device__ __forceinline__ bool run_step(LaneT& lane, int step, Dispatch&& dispa
 template <typename Program>
 __device__ __forceinline__ void run_stream(const Params& params) {
   StreamLane lane(params);
+  lane.trace.open(params, kStream, lane.thread == 0);
   for (int step = 0; step < params.steps; step++)
     if (!run_step(lane, step, [&](const Task& task) { return Program::stream(lane, task); })) break;
   lane.drain();
@@ -46,6 +49,7 @@ __device__ __forceinline__ void run_stream(const Params& params) {
 template <typename Program>
 __device__ __forceinline__ void run_epilogue(const Params& params) {
   EpilogueLane lane(params);
+  lane.trace.open(params, kEpilogue, lane.thread == 0);
   for (int step = 0; step < params.steps; step++) {
     lane.read_control();
     if (!run_step(lane, step, [&](const Task& task) { return Program::epilogue(lane, task); })) break;
@@ -55,6 +59,7 @@ __device__ __forceinline__ void run_epilogue(const Params& params) {
 template <typename Program>
 __device__ __forceinline__ void run_compute(const Params& params) {
   ComputeLane lane(params);
+  lane.trace.open(params, kCompute, threadIdx.x == 0);
   int step = 0;
   while (step < params.steps && !lane.stop) {
     run_step(lane, step, [&](const Task& task) {

@@ -43,6 +43,7 @@ struct Sample {
   template <int kRounds>
   static __device__ __forceinline__ void poll(
       const ComputeLane& lane, const u64* packets, u32 tag, u64 (&values)[kRounds], u64 (&rows)[kRounds]) {
+    const TraceWait traced(lane.trace);
     Spin spin;
     for (;;) {
       bool all = true;

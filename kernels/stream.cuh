@@ -86,6 +86,7 @@ struct KvAcquire {
 
  private:
   static __device__ __forceinline__ void poll(const StreamLane& lane, const u64* packets, u32 tag) {
+    const TraceWait traced(lane.trace);
     Spin spin;
     for (;;) {
       bool all = true;

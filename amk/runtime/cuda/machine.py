@@ -79,6 +79,13 @@ class CudaMachine:
         """Device address of the K/V cache, in the layout of kernels/kv_types.cuh."""
         return int(self._params.kv)
 
+    def set_trace(self, events: int) -> int:
+        """Room for a timeline of `events` tasks a lane (the kernel must be emitted with trace); its device address."""
+        self._use()
+        size = self.program.sms * len(LANES) * (events + 1) * 4 * 8
+        self._params.trace = self._memory.allocate(size, fill=0)
+        return int(self._params.trace)
+
     def reset(self, prompt_len: int) -> None:
         """Begin a new sequence: with dynamic RoPE the angles depend on the prompt's length."""
         self._use()
