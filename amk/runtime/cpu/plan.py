@@ -110,7 +110,9 @@ class _Walk:
         task = state.queues.compute[state.next_compute]
         needed = self._execute(state, task)
         assert needed is not None
-        return f"{task}: waits forever for {needed}: nothing publishes packet {self.mailbox.missing(needed)}"
+        return (
+            f"{task}: waits forever for {needed}: no task that can run publishes packet {self.mailbox.missing(needed)}"
+        )
 
     # Compute lane
 
@@ -236,7 +238,9 @@ class _Walk:
                 )
             appended[block.kv_head] = appended.get(block.kv_head, 0) + bool(block.appends)
         if any(count != 1 for count in appended.values()):
-            raise RejectedProgramError(f"K/V rows are appended by so many tasks, by K/V head: {appended}")
+            raise RejectedProgramError(
+                f"K/V rows are appended by so many tasks, by K/V head: {dict(sorted(appended.items()))}"
+            )
 
     def _check_acquires(self) -> None:
         """The next token's streams wait for releases of this one, and releases happen in BODY, so in every token."""
