@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+
+def _knob(default: int, values: tuple[int, ...], changes: str) -> int:
+    """A field that a search may move: `values` in order, and what another value `changes`."""
+    chosen: int = field(default=default, metadata={"values": values, "changes": changes})
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -15,13 +21,13 @@ class Knobs:
     projection, 0 for the smallest that fits. `min_split_rows`: cached positions that are worth a split of their own.
     """
 
-    compute_warps: int = 8
-    chunk_ksteps: int = 32
-    ring_stages: int = 0
-    reduce_slots: int = 4
-    in_flight: int = 5
-    in_flight_low: int = 2
-    stocked: int = 6
-    down_split: int = 0
-    min_split_rows: int = 64
-    max_splits: int = 16
+    compute_warps: int = _knob(8, (4, 6, 8, 10, 12, 14), "warps that share the K of a unit; registers per thread")
+    chunk_ksteps: int = _knob(32, (8, 16, 24, 32, 48, 64, 96, 128), "bytes per ring slot and per bulk copy")
+    ring_stages: int = _knob(0, (0, 4, 6, 8, 12, 16, 24), "slots of the ring, and so the shared memory it takes")
+    reduce_slots: int = _knob(4, (2, 3, 4, 6, 8), "how far the compute lane may run ahead of the epilogue lane")
+    in_flight: int = _knob(5, (2, 3, 4, 5, 6, 8, 10, 12), "chunks on their way while the ring is not stocked")
+    in_flight_low: int = _knob(2, (1, 2, 3, 4, 5, 6), "chunks on their way once the ring is stocked")
+    stocked: int = _knob(6, (2, 3, 4, 6, 8, 10, 12), "full slots from which on fewer chunks are kept on their way")
+    down_split: int = _knob(0, (0, 1, 2, 3, 4, 6, 8), "K-split of the down projection: tasks, mailboxes, parts to add")
+    min_split_rows: int = _knob(64, (16, 32, 48, 64, 96, 128, 192, 256), "cached positions per attention split")
+    max_splits: int = _knob(16, (1, 2, 4, 6, 8, 12, 16, 24, 32), "SMs that share the attention of one K/V head")
