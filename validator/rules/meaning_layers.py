@@ -1,0 +1,167 @@
+"""Rule 12: the data flow of the layers, from the embedding to the head, by symbolic execution of matrices.
+
+What a mailbox holds at a phase is known by the matrix that was published there; what an SM's residual holds, by the
+additions so far. Each activation must be made of exactly what the model says.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from schedule_ir.layout import ksteps
+from validator import describe
+from validator.columns import BODY, HEAD, Columns, Ints
+from validator.model import LayerLike, ModelLike
+from validator.report import Violation
+from validator.rules.meaning_model import Matrices, Wanted, bias_offsets, of_layer
+from validator.rules.meaning_uses import Use
+
+
+class MeaningError(Exception):
+    """The schedule computes something else; `witness` shows the task."""
+
+    def __init__(self, message: str, witness: str = "") -> None:
+        super().__init__(message)
+        self.witness = witness
+
+
+class Flow:
+    """Walks the model; `qkv` and `attention` of each layer are left for the attention rules."""
+
+    def __init__(self, columns: Columns, model: ModelLike, uses: dict[int, Use]) -> None:
+        self.columns, self.model, self.uses = columns, model, uses
+        self.matrices = Matrices(columns)
+        self.chain: list[int] = []
+        self.qkv: list[Use] = []
+        self.attention: list[Use] = []
+        self.partial: Ints | None = None
+
+    def run(self) -> list[Violation]:
+        """Theorem: qkv, o, gate/up, down and head of every layer multiply the activations that the model says."""
+        try:
+            residual: list[Use] = []
+            for number, layer in enumerate(self.model.layers):
+                residual = self._layer(number, layer, residual)
+            self._head(residual)
+            self._nothing_else()
+            self._residuals()
+        except MeaningError as error:
+            return [Violation(12, str(error), error.witness)]
+        return []
+
+    def _layer(self, number: int, layer: LayerLike, before: list[Use]) -> list[Use]:
+        qkv, o, gate_up, down = of_layer(layer)
+        name = f"layer {number}"
+        first = self._one(qkv, scaled=True, gated=False)
+        self._normed(f"{name} attention", first, before, layer.attn_norm.name)
+        second = self._one(o, scaled=False, gated=False)
+        self._gathers(f"{name} o", second, self.model.heads * self.model.head_dim)
+        third = self._one(gate_up, scaled=True, gated=True)
+        self._normed(f"{name} MLP", third, [second], layer.mlp_norm.name)
+        parts = self._claim(down, parts=True)
+        for part in parts:
+            self._down_part(name, part, third)
+        self._flags(down, parts, scaled=False, gated=False)
+        self.qkv.append(first)
+        self.attention.append(second)
+        return parts
+
+    def _claim(self, wanted: Wanted, *, parts: bool = False) -> list[Use]:
+        numbers, problem = self.matrices.claim(wanted, parts=parts)
+        if problem:
+            raise MeaningError(problem)
+        return [self.uses[n] for n in numbers]
+
+    def _one(self, wanted: Wanted, *, scaled: bool, gated: bool) -> Use:
+        found = self._claim(wanted)
+        self._flags(wanted, found, scaled=scaled, gated=gated)
+        return found[0]
+
+    def _flags(self, wanted: Wanted, found: list[Use], *, scaled: bool, gated: bool) -> None:
+        """Theorem: norm scale and gate are applied where the model has them, and a bias is added exactly once."""
+        name = " + ".join(wanted.tensors)
+        for use in found:
+            if (use.op, use.scaled, use.gated) != ("publish", scaled, gated):
+                raise MeaningError(f"{name} is taken by {use.op} with scaled={use.scaled}, gated={use.gated}")
+            if use.arguments["section"] != BODY:
+                raise MeaningError(f"{name} is multiplied in the head section, which most prompt tokens skip")
+        added = [use.bias for use in found if use.bias is not None]
+        if len(added) != int(wanted.biases is not None):
+            raise MeaningError(f"{name}: bias added {len(added)} times, the model has {wanted.biases or 'none'}")
+        if added and added[0] not in bias_offsets(self.columns, wanted):
+            raise MeaningError(f"{name}: bias {added[0]} is not where {wanted.biases} lies")
+
+    def _witness(self, use: Use) -> str:
+        return describe.task(self.columns, use.task)
+
+    def _steps(self, what: str, use: Use, length: int) -> None:
+        if use.arguments["ksteps"] != ksteps(length) or self.columns.program.tiles[use.tile].ksteps != ksteps(length):
+            raise MeaningError(f"{what}: {length} inputs are {ksteps(length)} k-steps", self._witness(use))
+
+    def _normed(self, what: str, use: Use, parts: list[Use], norm: str) -> None:
+        """Theorem: the input is the norm of the residual after exactly these matrices were added, in order."""
+        given = use.arguments
+        row = given.get("norm", -1)
+        names = self.columns.program.norms
+        if not 0 <= row < len(names) or names[row] != norm:
+            raise MeaningError(f"{what}: norm row {row} is not {norm}", self._witness(use))
+        if use.loader != ("add_norm" if parts else "embed_norm"):
+            raise MeaningError(f"{what}: input comes from {use.loader}", self._witness(use))
+        if parts:
+            self._sources(what, use, parts)
+        self._steps(what, use, self.model.hidden)
+        self.chain.append(use.task)
+
+    def _sources(self, what: str, use: Use, parts: list[Use]) -> None:
+        given = use.arguments
+        expected = [(given["src"] + i * given["stride"], given["phase"]) for i in range(given["parts"])]
+        made = [(part.base, part.phase) for part in parts]
+        if expected != made:
+            raise MeaningError(
+                f"{what}: adds (packet, phase) {expected}, the matrices are at {made}", self._witness(use)
+            )
+
+    def _gathers(self, what: str, use: Use, length: int) -> None:
+        if use.loader != "gather" or use.arguments["length"] != length:
+            raise MeaningError(f"{what}: input is not a gather of {length}", self._witness(use))
+        self._steps(what, use, length)
+
+    def _down_part(self, name: str, use: Use, source: Use) -> None:
+        """Theorem: a K-part of down multiplies exactly its columns of the gated MLP activation of its layer."""
+        begin, end = self.columns.program.tiles[use.tile].columns
+        self._gathers(f"{name} down [{begin}, {end})", use, end - begin)
+        given = use.arguments
+        if (given["src"], given["phase"]) != (source.base + begin, source.phase):
+            expected = f"packet {source.base + begin}, phase {source.phase}"
+            raise MeaningError(
+                f"{name} down: gathers {given['src']}, phase {given['phase']}, not {expected}", self._witness(use)
+            )
+
+    def _head(self, residual: list[Use]) -> None:
+        """Theorem: logits are head rows times the final norm of the complete residual."""
+        wanted = Wanted((self.model.head,))
+        use = self._claim(wanted)[0]
+        if use.op != "head" or use.base != 0 or use.arguments["section"] != HEAD:
+            raise MeaningError(f"head matrix is taken by {use.op} from row {use.base}, not by head from row 0")
+        self._normed("head", use, residual, self.model.final_norm.name)
+
+    def _nothing_else(self) -> None:
+        rest = self.matrices.unclaimed()
+        if rest:
+            raise MeaningError(f"matrix {rest[0]} is multiplied, but the model has none such there")
+
+    def _residuals(self) -> None:
+        """Theorem: every SM adds the same parts in the same order, so its residual is the model's."""
+        columns = self.columns
+        tasks = columns.of("embed_norm", "add_norm")
+        sm = columns.sm[tasks]
+        rank = np.arange(len(tasks)) - np.searchsorted(sm, sm)
+        expected = columns.words[np.array(self.chain, np.int64)]
+        extra = np.nonzero(rank >= len(expected))[0]
+        wrong = (columns.words[tasks] != expected[np.minimum(rank, len(expected) - 1)]).any(1)
+        bad = np.union1d(extra, np.nonzero(wrong)[0])
+        if len(bad):
+            at = int(bad[0])
+            due = describe.task(columns, self.chain[min(int(rank[at]), len(expected) - 1)])
+            text = f"{describe.task(columns, int(tasks[at]))}\n  where an SM's residual is due for the same as\n{due}"
+            raise MeaningError("the residual of an SM is not the model's", text)

@@ -1,0 +1,123 @@
+"""Rule 12: sizes, numbers and matrices of the header against the model graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from schedule_ir.layout import KV_ELEMENT_BYTES, TILE_ROWS, ceil_to
+from schedule_ir.ops.linear import ACTIVATIONS
+from validator.columns import Columns
+from validator.model import LayerLike, LinearLike, ModelLike
+from validator.tape import packed_rows
+
+
+def sizes(columns: Columns, model: ModelLike) -> list[str]:
+    """Theorem: every size and number of the header is the model's."""
+    config, scalars = columns.config, columns.program.scalars
+    expected = {
+        "layers": len(model.layers), "hidden": model.hidden, "hidden_padded": ceil_to(model.hidden, TILE_ROWS),
+        "intermediate": model.intermediate, "heads": model.heads, "kv_heads": model.kv_heads,
+        "head_dim": model.head_dim, "head_dim_padded": ceil_to(model.head_dim, 16), "rotary_dim": model.rope.dim,
+        "vocab": model.vocab, "tied_head": int(model.tied_head), "partial_stride": model.head_dim + 2,
+        "kv_element_bytes": KV_ELEMENT_BYTES.get(columns.program.kv_dtype, 0),
+    }  # fmt: skip
+    broken = [f"config {n} = {config[n]}, the model says {v}" for n, v in expected.items() if config[n] != v]
+    for name, value in (("eps", model.norm_eps), ("attention_scale", model.attention_scale)):
+        if scalars[name] != value:
+            broken.append(f"scalar {name} = {scalars[name]}, the model says {value}")
+    if model.activation not in ACTIVATIONS:
+        broken.append(f"activation {model.activation!r} has no meaning in the op registry")
+    if model.heads % model.kv_heads:
+        broken.append(f"{model.heads} heads are not a multiple of {model.kv_heads} K/V heads")
+    if model.head.bias is not None:
+        broken.append("the model's head has a bias, op head adds none")
+    return broken
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A matrix of the model as tiles: stacked or interleaved tensors, all rows, `columns` inputs in all."""
+
+    linears: tuple[LinearLike, ...]
+    interleaved: bool = False
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Names of the weights."""
+        return tuple(linear.weight.name for linear in self.linears)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Outputs of each."""
+        return tuple(linear.weight.shape[0] for linear in self.linears)
+
+    @property
+    def columns(self) -> int:
+        """Inputs."""
+        return self.linears[0].weight.shape[1]
+
+    @property
+    def biases(self) -> tuple[str, ...] | None:
+        """Names of the biases ("" where there is none), None if there is none at all."""
+        names = tuple(linear.bias.name if linear.bias is not None else "" for linear in self.linears)
+        return names if any(names) else None
+
+
+def of_layer(layer: LayerLike) -> tuple[Wanted, Wanted, Wanted, Wanted]:
+    """q/k/v, o, gate/up and down of a layer."""
+    attention = Wanted((layer.q, layer.k, layer.v)), Wanted((layer.o,))
+    return (*attention, Wanted((layer.gate, layer.up), interleaved=True), Wanted((layer.down,)))
+
+
+class Matrices:
+    """The header's matrices by their tensors, each to be claimed once."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self._free: dict[tuple[str, ...], list[int]] = {}
+        for number, tiles in enumerate(columns.program.tiles):
+            self._free.setdefault(tiles.tensors, []).append(number)
+
+    def claim(self, wanted: Wanted, *, parts: bool = False) -> tuple[list[int], str | None]:
+        """The tiles of a matrix in the order of their columns; a problem where they are not exactly the matrix.
+
+        Theorem: the parts cover the columns once, with all the rows of the right tensors in the right order.
+        """
+        tiles = self.columns.program.tiles
+        numbers = sorted(self._free.pop(wanted.tensors, []), key=lambda n: tiles[n].columns)
+        name = " + ".join(wanted.tensors)
+        if not numbers or (len(numbers) > 1 and not parts):
+            return [], f"{name}: {len(numbers)} tile tables, expected {'some' if parts else 'one'}"
+        edges = [0, *(tiles[n].columns[1] for n in numbers)]
+        begins = [*(tiles[n].columns[0] for n in numbers), wanted.columns]
+        if edges != begins:
+            return [], f"{name}: columns {[tiles[n].columns for n in numbers]} do not cover {wanted.columns} once"
+        for n in numbers:
+            if tiles[n].rows != wanted.rows or tiles[n].interleaved != wanted.interleaved:
+                return (
+                    [],
+                    f"{name}: rows {tiles[n].rows} (interleaved: {tiles[n].interleaved}), the model has {wanted.rows}",
+                )
+        return numbers, None
+
+    def unclaimed(self) -> list[str]:
+        """Matrices that the model does not have."""
+        return [" + ".join(tensors) for tensors in self._free]
+
+
+def bias_offsets(columns: Columns, wanted: Wanted) -> set[int]:
+    """Places in the bias array of vectors that are the biases of this matrix."""
+    return {
+        vector.offset
+        for vector in columns.program.biases
+        if (vector.tensors, vector.interleaved, vector.rows) == (wanted.biases, wanted.interleaved, wanted.rows)
+    }
+
+
+def bias_overlaps(columns: Columns) -> list[str]:
+    """Theorem: the bias vectors lie apart."""
+    ranked = sorted(
+        (v.offset, v.offset + ceil_to(packed_rows(v.rows, v.interleaved), TILE_ROWS)) for v in columns.program.biases
+    )
+    return [f"bias vectors overlap at {b[0]}" for a, b in pairwise(ranked) if a[1] > b[0]]

@@ -1,0 +1,108 @@
+"""Rule 6: the ring in shared memory: what is copied is what is drained, in slots that are free."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from schedule_ir.layout import ATOM_BYTES, chunk_sizes, kv_block_bytes
+from validator import describe
+from validator.columns import Columns, Ints
+from validator.matching import Matching
+from validator.report import Violation
+
+BARRIER_BYTES = 8
+LANE_STATE_BYTES = 64
+REDUCE_WORDS = 20
+CACHE_LINE = 16
+
+
+def check(columns: Columns, matching: Matching) -> list[Violation]:
+    """Theorem: the n-th chunk that is copied is the n-th that is drained, of the same number of bytes, at every
+    position; it fits a slot; addresses and sizes are multiples of 16 bytes.
+
+    Slot generations alternate and nobody lags a phase: the stream lane copies chunk k after the release of chunk
+    k - stages by every compute warp, and a warp releases a slot only after it has seen its full phase. Copies in flight
+    are at most the slots, so the stream lane's own wait for a landing is never a phase late.
+    """
+    config, problems = columns.config, []
+    problems += [Violation(6, message) for message in _slots(columns)]
+    problems += _same_chunks(columns, matching)
+    problems += [Violation(6, message) for message in _chunks(columns)]
+    if (
+        not 1 <= config["in_flight_low"] <= config["ring_stages"]
+        or not 1 <= config["in_flight"] <= config["ring_stages"]
+    ):
+        flight = f"in_flight = {config['in_flight']}, in_flight_low = {config['in_flight_low']}"
+        message = f"{flight}: copies in flight must be between 1 and the {config['ring_stages']} slots"
+        problems.append(Violation(6, message))
+    if not 0 <= config["stocked"] < config["ring_stages"]:
+        message = f"stocked = {config['stocked']} looks past the {config['ring_stages']} slots: another phase's barrier"
+        problems.append(Violation(6, message))
+    return problems
+
+
+def _slots(columns: Columns) -> list[str]:
+    """Theorem: ring, reduction slots and their barriers lie in their regions of shared memory."""
+    config = columns.config
+    slots = config["reduce_slots"]
+    needed = {
+        "ring": config["ring_stages"] * config["slot_bytes"],
+        "barriers": LANE_STATE_BYTES + 2 * BARRIER_BYTES * config["ring_stages"],
+        "reduce": slots * (config["compute_warps"] * REDUCE_WORDS * 4 + 2 * BARRIER_BYTES),
+    }
+    broken = []
+    for name, need in needed.items():
+        sizes = [b.size * b.element_bytes for b in columns.program.buffers if b.name == f"shared.{name}"]
+        if len(sizes) != 1 or sizes[0] < need:
+            broken.append(f"shared memory region {name!r} has {sizes} bytes; the slots of the config need {need}")
+        offsets = [b.offset for b in columns.program.buffers if b.name == f"shared.{name}" and b.offset % CACHE_LINE]
+        broken += [f"shared memory region {name!r} at {offset} is not 16-byte aligned" for offset in offsets]
+    if config["slot_bytes"] % CACHE_LINE:
+        broken.append(
+            f"slot_bytes = {config['slot_bytes']} is not a multiple of {CACHE_LINE}: bulk copies would be misaligned"
+        )
+    return broken
+
+
+def _chunks(columns: Columns) -> list[str]:
+    """Theorem: every chunk fits a slot and is a multiple of 16 bytes; a chunk never shifts k-steps between warps."""
+    config, broken = columns.config, []
+    for variant in columns.program.variants:
+        if variant.op not in ("copy_tape", "gemv"):
+            continue
+        total, chunk = variant.constants["ksteps"], variant.constants["chunk_ksteps"]
+        most = max(chunk_sizes(min(total, 2 * chunk), chunk), default=0) * ATOM_BYTES
+        if most > config["slot_bytes"]:
+            broken.append(f"op {variant.op}: a chunk of {most} bytes does not fit a slot of {config['slot_bytes']}")
+        if total > chunk and chunk % config["compute_warps"]:
+            broken.append(
+                f"op {variant.op}: chunk of {chunk} k-steps is not a multiple of {config['compute_warps']} warps"
+            )
+    if kv_block_bytes(config) > config["slot_bytes"]:
+        broken.append(f"a K/V block of {kv_block_bytes(config)} bytes does not fit a slot of {config['slot_bytes']}")
+    return broken
+
+
+def _same_chunks(columns: Columns, matching: Matching) -> list[Violation]:
+    """Theorem: copy_tape meets a gemv of the same constants, copy_kv an attend of the same K/V head and split; so both
+    sides count the same chunks and bytes, whatever the position.
+    """
+    drains = np.nonzero(matching.copy >= 0)[0]
+    copies = matching.copy[drains]
+    bad = np.nonzero(_identity(columns, drains) != _identity(columns, copies))[0]
+    if not len(bad):
+        return []
+    copy, drain = int(copies[bad[0]]), int(drains[bad[0]])
+    lines = f"{describe.task(columns, copy)}\n  fills the slots that are drained by\n{describe.task(columns, drain)}"
+    return [Violation(6, "the ring's bytes are drained by a task that expects others", lines)]
+
+
+def _identity(columns: Columns, tasks: Ints) -> Ints:
+    """A number that agrees exactly where the chunks of a copy and of a drain agree."""
+    variants = columns.program.variants
+    tape = np.array([v.op in ("copy_tape", "gemv") for v in variants], bool)[columns.opcode[tasks]]
+    shape = columns.constant("ksteps", tasks) * (1 << 31) + columns.constant("chunk_ksteps", tasks)
+    kv = columns.of("copy_kv", "attend")
+    rows = np.zeros(columns.tasks, np.int64)
+    rows[kv] = columns.field("kv_head", kv) * columns.config["max_splits"] + columns.field("split", kv)
+    return np.where(tape, shape, -1 - rows[tasks])

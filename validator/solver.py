@@ -1,0 +1,147 @@
+"""Statements for Z3: integers that remember the exact definition of their divisions, and proof obligations.
+
+Division by a variable would leave linear arithmetic. Here a quotient becomes a fresh integer that is defined by cases
+for small values (`q = n` if and only if `n d <= x < (n + 1) d`), which is exact up to a bound and a lower bound beyond.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from schedule_ir.expr import Expr, Semantics, evaluate, lift
+from validator.report import Obligation
+
+TIMEOUT_MS = 5000
+LONGEST = 2**31 - 1
+
+
+@dataclass
+class Facts:
+    """Definitions collected while terms are built. `cases` bounds the quotients that are told apart."""
+
+    cases: int
+    known: list[Any] = field(default_factory=list)
+    quotients: dict[tuple[str, str], Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Term:
+    """A Z3 integer with the operators that index rules use."""
+
+    value: Any
+    facts: Facts
+
+    def _lift(self, other: Any) -> Any:
+        return other.value if isinstance(other, Term) else int(other)
+
+    def __add__(self, other: Any) -> Term:
+        return Term(self.value + self._lift(other), self.facts)
+
+    def __radd__(self, other: Any) -> Term:
+        return Term(self._lift(other) + self.value, self.facts)
+
+    def __sub__(self, other: Any) -> Term:
+        return Term(self.value - self._lift(other), self.facts)
+
+    def __rsub__(self, other: Any) -> Term:
+        return Term(self._lift(other) - self.value, self.facts)
+
+    def __mul__(self, other: Any) -> Term:
+        return Term(self.value * self._lift(other), self.facts)
+
+    def __rmul__(self, other: Any) -> Term:
+        return Term(self._lift(other) * self.value, self.facts)
+
+    def __floordiv__(self, other: Any) -> Term:
+        if not isinstance(other, Term):
+            return Term(self.value / int(other), self.facts)
+        return Term(_quotient(self.value, other.value, self.facts), self.facts)
+
+
+def _quotient(x: Any, d: Any, facts: Facts) -> Any:
+    """floor(x / d) of x >= 0 and d > 0 (which the obligations prove of the divisors)."""
+    import z3
+
+    key = (x.sexpr(), d.sexpr())
+    if key not in facts.quotients:
+        q = z3.FreshInt("quotient")
+        small = [z3.And(q == n, n * d <= x, x < (n + 1) * d) for n in range(facts.cases)]
+        facts.known.append(z3.Or(*small, z3.And(q >= facts.cases, x >= facts.cases * d)))
+        facts.quotients[key] = q
+    return facts.quotients[key]
+
+
+def semantics(facts: Facts) -> Semantics:
+    """How index rules are evaluated with terms."""
+
+    def choose(larger: bool) -> Callable[[Any, Any], Term]:
+        def pick(a: Any, b: Any) -> Term:
+            import z3
+
+            x, y = (v.value if isinstance(v, Term) else z3.IntVal(int(v)) for v in (a, b))
+            return Term(z3.If(x >= y, x, y) if larger else z3.If(x <= y, x, y), facts)
+
+        return pick
+
+    def no_exp(_: Any) -> Any:
+        raise ValueError("exp is not an index rule")
+
+    return Semantics(choose(larger=True), choose(larger=False), no_exp)
+
+
+def term(rule: Expr | int, facts: Facts, **env: Term) -> Any:
+    """The Z3 value of an index rule."""
+    import z3
+
+    value = evaluate(lift(rule), env, semantics(facts))
+    return value.value if isinstance(value, Term) else z3.IntVal(int(value))
+
+
+@dataclass(frozen=True)
+class Proof:
+    """An obligation and, where it does not hold or is unknown, what the solver answered."""
+
+    obligation: Obligation
+    counterexample: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Proved."""
+        return self.obligation.status == "proved"
+
+
+def prove(name: str, given: list[Any], claim: Any) -> Proof:
+    """Whether `claim` follows from `given`; anything but a proof is a failure."""
+    import z3
+
+    started = time.perf_counter()
+    solver = z3.Solver()
+    solver.set("timeout", TIMEOUT_MS)
+    solver.add(*given, z3.Not(claim))
+    answer = solver.check()
+    seconds = time.perf_counter() - started
+    if answer == z3.unsat:
+        return Proof(Obligation(name, "proved", seconds))
+    if answer == z3.sat:
+        model = solver.model()
+        values = ", ".join(f"{d} = {model[d]}" for d in sorted(model.decls(), key=str)[:8])
+        return Proof(Obligation(name, "refuted", seconds), values)
+    return Proof(Obligation(name, "unknown", seconds), f"solver: {solver.reason_unknown()}")
+
+
+def satisfiable(name: str, given: list[Any]) -> Proof:
+    """Whether the premises of other proofs hold anywhere at all: from a contradiction everything would follow."""
+    import z3
+
+    started = time.perf_counter()
+    solver = z3.Solver()
+    solver.set("timeout", TIMEOUT_MS)
+    solver.add(*given)
+    status = "proved" if solver.check() == z3.sat else "unknown"
+    return Proof(
+        Obligation(name, status, time.perf_counter() - started),
+        "" if status == "proved" else "no position satisfies the premises",
+    )
