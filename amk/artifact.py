@@ -1,11 +1,11 @@
 """The artifact: a small folder with everything but the weights, every file hashed, written whole or not at all.
 
-    manifest.json   versions, target, checkpoint and its digest, resource usage, sha256 of the other files
-    program.json    the Program header (what is not a task)
-    records.npy     int32 [tasks, 12], ranges.npy int32 [sms, 3, 2, 2]: the device tables
-    kernel.cu       the generated source, for people
-    kernel.cubin    the compiled kernel
-    certificate.json  what the validator proved of the tables and the cubin
+- manifest.json: versions, target, checkpoint and its digest, resource usage, sha256 of the other files
+- program.json: the Program but for its tasks
+- records.npy int32 [tasks, 12] and ranges.npy int32 [sms, 3, 2, 2]: the device tables
+- kernel.cu: the generated source, for people
+- kernel.cubin: the compiled kernel
+- certificate.json: what the validator proved of the tables and the cubin
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -59,7 +58,7 @@ def write_artifact(
 
     Raises ArtifactError if something that is no artifact is in the way, or the disk is full; then nothing changes.
     """
-    _check_replaceable(path)
+    check_replaceable(path)
     contents = {
         "program.json": json.dumps(tables.header, indent=1).encode(),
         "records.npy": _npy(tables.records),
@@ -73,7 +72,9 @@ def write_artifact(
     try:
         _replace_folder(path, contents)
     except OSError as error:
-        raise ArtifactError(f"{path}: cannot be written: {error.strerror or error}; free space or choose --out") from error
+        raise ArtifactError(
+            f"{path}: cannot be written: {error.strerror or error}; free space or choose --out"
+        ) from error
     return Artifact(path, full, tables, source, cubin, certificate)
 
 
@@ -106,7 +107,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _check_replaceable(path: Path) -> None:
+def check_replaceable(path: Path) -> None:
+    """Raise ArtifactError if something that is no artifact, and so not ours to replace, is at `path`."""
     if path.exists() and not (path.is_dir() and ((path / MANIFEST).is_file() or not any(path.iterdir()))):
         raise ArtifactError(f"{path}: exists and is no artifact; choose another --out")
 
@@ -118,12 +120,24 @@ def _replace_folder(path: Path, contents: Mapping[str, bytes]) -> None:
         for name, data in contents.items():
             (scratch / name).write_bytes(data)
         scratch.chmod(0o755)
-        if path.exists():
-            shutil.rmtree(path)
-        os.replace(scratch, path)
+        _swap(scratch, path)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
+
+
+def _swap(fresh: Path, path: Path) -> None:
+    """Put a folder in the place of another, which comes back if that fails."""
+    old = fresh.with_name(f"{fresh.name}.old")
+    if path.exists():
+        path.rename(old)
+    try:
+        fresh.rename(path)
+    except BaseException:
+        if old.exists():
+            old.rename(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _read(path: Path) -> bytes:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import amk
-from amk.artifact import FORMAT, MANIFEST, Artifact, read_artifact, read_manifest, write_artifact
+from amk.artifact import FORMAT, MANIFEST, Artifact, check_replaceable, read_artifact, read_manifest, write_artifact
 from amk.emit import CompiledKernel, compile_cubin, emit_source
 from amk.emit.compile import kernel_sources_sha256
 from amk.errors import ArtifactError, RejectedProgramError, UsageError
@@ -50,6 +50,7 @@ def build(
     cached = None if force else _cached(path, key)
     if cached is not None:
         return cached
+    check_replaceable(path)
     with show.step("Scheduling"):
         program = lower(opened.graph, target, length, kv_dtype, knobs)
         tables = encode(program)
@@ -65,10 +66,11 @@ def prove(tables: Tables, model: Model, target: Target, kernel: CompiledKernel) 
     """The validator's certificate. Raises RejectedProgramError with its report if it refuses the schedule."""
     import validator
 
-    report = validator.validate(tables, model.graph, target, kernel.resources)
+    resources = {**kernel.resources, "shared_bytes": tables.header["config"]["shared_bytes"]}
+    report = validator.validate(tables, model.graph, target, kernel=resources)
     if not report.ok:
         raise RejectedProgramError(report.text())
-    return dict(validator.certificate(report, tables, kernel.sha256, kernel.resources))
+    return dict(validator.certificate(report, tables, kernel.sha256, resources))
 
 
 def _sequence_length(model: Model, max_seq: int | None) -> int:

@@ -75,6 +75,7 @@ class Run:
 @click.option("--chat", is_flag=True, help="Wrap the prompt in the model's chat template.")
 @click.option("--max-new-tokens", type=click.IntRange(min=1), default=128, show_default=True, metavar="N")
 @click.option("--device", type=click.Choice(["auto", "cuda", "cpu"]), default="auto", show_default=True)
+@click.option("--unsafe", is_flag=True, help="Run a kernel that the validator's certificate does not cover.")
 @click.option("--ids", "as_ids", is_flag=True, help="The prompt is token ids, and so is the output.")
 @json_option
 @debug_option
@@ -86,6 +87,7 @@ def generate(
     chat: bool,
     max_new_tokens: int,
     device: str,
+    unsafe: bool,
     as_ids: bool,
     as_json: bool,
 ) -> None:
@@ -94,8 +96,9 @@ def generate(
         raise UsageError("--chat with --ids: a template wraps text, not ids; leave one of them out")
     text = read_prompt(prompt, prompt_file, stdin is not None)
     request = parse_ids(text) if as_ids else text
-    with ConsoleProgress().step(f"Loading {directory}"):
-        session = amk.load(directory, device=device)
+    progress = ConsoleProgress()
+    with progress.step(f"Loading {directory}"):
+        session = amk.load(directory, device=device, progress=progress, unsafe=unsafe)
     show = (lambda _: None) if as_json else _print_id if as_ids else _print_text
     with session:
         run = decode(session, request, max_new_tokens, chat, show)

@@ -1,4 +1,4 @@
-"""The Program that a command line names: an artifact folder, or a program.json on its own."""
+"""The Program that a command line names: an artifact folder, or a Program as one JSON file."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ if TYPE_CHECKING:
 
 
 def load_tables(path: Path) -> Tables:
-    """The device tables of an artifact folder or of a program.json."""
+    """The device tables of an artifact folder, or of a Program as one JSON file (what `inspect --json` prints)."""
+    from amk.artifact import read_artifact
     from schedule_ir.codec import MalformedTablesError, from_json
 
-    file = path / "program.json" if path.is_dir() else path
+    if path.is_dir():
+        return read_artifact(path).tables
     try:
-        return from_json(file.read_text(encoding="utf-8"))
+        return from_json(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ArtifactError(f"{file}: {error.strerror}; name a folder made by amk build or a program.json") from error
+        raise ArtifactError(f"{path}: {error.strerror}; name a folder made by amk build or a Program's JSON") from error
     except (MalformedTablesError, UnicodeDecodeError) as error:
-        raise ArtifactError(f"{file}: not a Program ({error}); build the artifact again") from error
+        raise ArtifactError(f"{path}: not a Program ({error}); print one with amk inspect DIR --json") from error
 
 
 def load_program(path: Path) -> Program:
-    """The Program that the tables of an artifact folder or of a program.json decode to."""
+    """The Program that an artifact's tables, or those of a JSON file, decode to."""
     from schedule_ir.codec import MalformedTablesError, decode
 
     try:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from amk.artifact import Artifact, read_artifact
 from amk.device import devices
-from amk.errors import AmkError, ArtifactError, DeviceError, UsageError
+from amk.errors import AmkError, ArtifactError, DeviceError, RejectedProgramError, UsageError
 from amk.model.source import Model, open_model
 from amk.progress import Progress
 from amk.runtime.machine import Machine
@@ -14,11 +15,13 @@ from amk.runtime.machine import Machine
 DEVICES = ("auto", "cuda", "cpu")
 
 
-def open_artifact(directory: Path, device: str, progress: Progress) -> tuple[Machine, Model]:
+def open_artifact(directory: Path, device: str, progress: Progress, unsafe: bool = False) -> tuple[Machine, Model]:
     """The machine of an artifact, loaded, and its model. Raises as `amk.load` does."""
     if device not in DEVICES:
         raise UsageError(f"device {device!r} is not one of {', '.join(DEVICES)}")
     artifact = read_artifact(directory)
+    if not unsafe:
+        require_certificate(artifact)
     model = open_checkpoint(artifact, progress)
     if device == "cuda" or (device == "auto" and fits_gpu(artifact)):
         from amk.runtime.cuda import CudaMachine
@@ -27,6 +30,15 @@ def open_artifact(directory: Path, device: str, progress: Progress) -> tuple[Mac
     from amk.runtime.cpu import CpuMachine
 
     return CpuMachine(artifact.tables, model, progress), model
+
+
+def require_certificate(artifact: Artifact) -> None:
+    """Raise RejectedProgramError unless the validator has proved these very tables and this cubin."""
+    from validator import check_certificate
+
+    broken = check_certificate(artifact.certificate, artifact.tables, hashlib.sha256(artifact.cubin).hexdigest())
+    if broken:
+        raise RejectedProgramError(f"{artifact.path}: not proved: {broken[0]}; unsafe=True (--unsafe) runs it anyway")
 
 
 def open_checkpoint(artifact: Artifact, progress: Progress) -> Model:

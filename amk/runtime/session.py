@@ -245,13 +245,16 @@ def _unwrapped(ids: Sequence[int], chat: bool) -> Sequence[int]:
     return ids
 
 
-def load(directory: str | Path, device: str = "auto", progress: Progress | None = None) -> Session:
+def load(
+    directory: str | Path, device: str = "auto", progress: Progress | None = None, *, unsafe: bool = False
+) -> Session:
     """Open an artifact folder on a `device`: "cuda", "cpu", or "auto", the GPU if there is one that fits.
 
-    Raises ArtifactError if the folder or its checkpoint is missing or was changed, DeviceError if the GPU cannot run
-    it, UsageError for another `device`.
+    Raises ArtifactError if the folder or its checkpoint is missing or was changed, RejectedProgramError if the
+    validator's certificate does not cover it (`unsafe` runs it anyway), DeviceError if the GPU cannot run it,
+    UsageError for another `device`.
     """
     from amk.runtime.load import open_artifact
 
-    machine, model = open_artifact(Path(directory), device, progress or SILENT)
+    machine, model = open_artifact(Path(directory), device, progress or SILENT, unsafe)
     return Session(machine, model.graph, model.tokenizer_source)
