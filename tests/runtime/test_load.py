@@ -9,7 +9,7 @@ import pytest
 
 import amk
 from amk.artifact import write_artifact
-from amk.errors import ArtifactError, DeviceError, UsageError
+from amk.errors import ArtifactError, DeviceError, RejectedProgramError, UsageError
 from amk.model.source import Model, open_model
 from amk.progress import SILENT
 from amk.runtime.cpu import CpuMachine
@@ -36,7 +36,7 @@ def model(tmp_path: Path) -> Model:
 def test_load_runs_on_the_cpu(tmp_path: Path, model: Model) -> None:
     artifact = make_artifact(tmp_path / "artifact", model)
     ids = tokens_of(5)
-    with amk.load(artifact, device="cpu") as session:
+    with amk.load(artifact, device="cpu", unsafe=True) as session:
         tokens = session.generate(ids, 4).token_ids
     machine, _ = machine_of(model.path)
     from amk.runtime.session import Session
@@ -49,14 +49,14 @@ def test_auto_is_the_cpu_where_no_gpu_fits(tmp_path: Path, model: Model, monkeyp
         raise DeviceError("no GPU")
 
     monkeypatch.setattr("amk.runtime.load.devices", no_gpu)
-    machine, _ = open_artifact(make_artifact(tmp_path / "artifact", model), "auto", SILENT)
+    machine, _ = open_artifact(make_artifact(tmp_path / "artifact", model), "auto", SILENT, unsafe=True)
     assert isinstance(machine, CpuMachine)
 
 
 def test_random_weights_are_those_of_the_seed(tmp_path: Path, model: Model) -> None:
     random = open_model(model.path, random_seed=7)
     artifact = make_artifact(tmp_path / "artifact", random, seed=7)
-    with amk.load(artifact, device="cpu") as session:
+    with amk.load(artifact, device="cpu", unsafe=True) as session:
         assert len(session.generate([1, 2], 3).token_ids) == 3
 
 
@@ -64,13 +64,19 @@ def test_a_changed_checkpoint_is_refused(tmp_path: Path, model: Model) -> None:
     artifact = make_artifact(tmp_path / "artifact", model)
     save_model(model.path, num_attention_heads=8)
     with pytest.raises(ArtifactError, match="changed since"):
-        amk.load(artifact, device="cpu")
+        amk.load(artifact, device="cpu", unsafe=True)
 
 
 def test_a_missing_checkpoint_is_refused(tmp_path: Path, model: Model) -> None:
     artifact = make_artifact(tmp_path / "artifact", model)
     model.path.rename(tmp_path / "elsewhere")
     with pytest.raises(ArtifactError, match="its checkpoint cannot be opened"):
+        amk.load(artifact, device="cpu", unsafe=True)
+
+
+def test_what_is_not_proved_is_refused(tmp_path: Path, model: Model) -> None:
+    artifact = make_artifact(tmp_path / "artifact", model)
+    with pytest.raises(RejectedProgramError, match="not proved: certificate validator is None"):
         amk.load(artifact, device="cpu")
 
 
