@@ -15,6 +15,7 @@ import numpy as np
 
 from schedule_ir.expr import Expr
 from schedule_ir.op import Access, How
+from schedule_ir.registry import REGISTRY
 from validator.activity import Patterns, UnmodelledError
 from validator.columns import Bools, Columns, Ints
 
@@ -72,21 +73,33 @@ def footprints(columns: Columns) -> Footprints:
 def _of_opcode(columns: Columns, opcode: int, tasks: Ints, patterns: Patterns) -> list[tuple[Any, ...]]:
     """Tries to pass all arguments as arrays; where the rule branches on some, passes those as numbers."""
     variant = columns.program.variants[opcode]
-    names = variant.spec.fields
-    for count in range(len(names) + 1):
-        for control in combinations(range(len(names)), count):
-            groups = list(_groups(columns.words, tasks, control))
-            try:
-                accesses = [
-                    variant.spec.accesses(
-                        _args(columns.words, group, names, control), variant.constants, columns.config
-                    )
-                    for group in groups
-                ]
-            except (ValueError, TypeError):
-                continue
-            return _merge(variant.op, groups, accesses, patterns)
+    for control in _choices(variant.op):
+        groups = list(_groups(columns.words, tasks, control))
+        try:
+            accesses = [
+                variant.spec.accesses(
+                    _args(columns.words, group, variant.spec.fields, control), variant.constants, columns.config
+                )
+                for group in groups
+            ]
+        except (ValueError, TypeError):
+            continue
+        _CONTROL[variant.op] = control
+        return _merge(variant.op, groups, accesses, patterns)
     raise UnmodelledError(f"the access rule of op {variant.op} cannot be evaluated")
+
+
+_CONTROL: dict[str, tuple[int, ...]] = {}
+"""The fields that an op's rule was last found to branch on: a guess to try first, never relied on."""
+
+
+def _choices(op: str) -> Iterator[tuple[int, ...]]:
+    """Sets of fields to pass as numbers, the fewest first."""
+    if op in _CONTROL:
+        yield _CONTROL[op]
+    fields = range(len(REGISTRY[op].fields))
+    for count in range(len(fields) + 1):
+        yield from combinations(fields, count)
 
 
 def _merge(op: str, groups: list[Ints], accesses: list[list[Access]], patterns: Patterns) -> list[tuple[Any, ...]]:
@@ -144,12 +157,13 @@ def _columns_of(op: str, access: Access, group: Ints, patterns: Patterns) -> tup
     if op in PAIRWISE and access.how is How.PACKET:
         length = length + length % 2
     values = (
-        group, SPACES.index(access.space), _spread(access.start, n), _spread(length, n), access.write,
-        _spread(-1 if access.phase is None else access.phase, n), access.previous_epoch, patterns.number(access.active),
+        group, SPACES.index(access.space), access.start, length, access.write,
+        -1 if access.phase is None else access.phase, access.previous_epoch, patterns.number(access.active),
     )  # fmt: skip
-    return tuple(np.broadcast_to(np.asarray(value, np.int64), (n,)) for value in values)
+    return tuple(_spread(value, n) for value in values)
 
 
 def _spread(value: Any, n: int) -> Ints:
-    array = np.asarray(value, np.int64)
-    return np.broadcast_to(array[:n] if array.ndim else array, (n,))
+    """A number or the column of an argument (which may be padded) as a column of n."""
+    array: Ints = np.asarray(value, np.int64)
+    return array[:n] if array.ndim else np.full(n, array)
