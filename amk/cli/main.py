@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 import amk
+from amk.cli.bench import bench
 from amk.cli.build import build
 from amk.cli.doctor import doctor
 from amk.cli.generate import generate
@@ -87,7 +88,7 @@ def cli() -> None:
     """
 
 
-for command in (build, generate, inspect, validate, doctor):
+for command in (build, generate, inspect, validate, bench, doctor):
     cli.add_command(command)
 
 

@@ -1,0 +1,130 @@
+"""An fp32 reference of the decode step in torch on the GPU, and K/V in the kernel's layout. Needs torch."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any
+
+import torch
+
+from amk.model.graph import Linear, TensorRef
+from amk.model.random_checkpoint import RandomCheckpoint
+from amk.model.random_weights import random_key, random_step
+from amk.model.rope import rope_table
+from amk.model.source import Model
+from amk.runtime.cuda.driver import call, driver, pack_arguments
+from amk.runtime.cuda.machine import CudaMachine
+
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+_BLOCK = 16
+
+
+class TorchReference:
+    """A model's weights in torch (bf16), and one fp32 token step over a given K/V cache.
+
+    `module` is the loaded module of the artifact: it holds the kernel that makes random weights where they are needed
+    (without it they are made on the host). Matrices are widened to fp32 one at a time.
+    """
+
+    def __init__(self, model: Model, max_seq: int, module: Any = None, device: str = "cuda") -> None:
+        self.graph, self._checkpoint, self._device = model.graph, model.checkpoint, device
+        self._random = call(driver().cuModuleGetFunction, module, b"amk_random") if module is not None else None
+        self.weights = {ref.name: self._make(ref) for ref in model.graph.tensors()}
+        self.rope = torch.from_numpy(rope_table(model.graph.rope, max_seq)).to(device)
+
+    def step(self, token: int, pos: int, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """fp32 logits at `pos`; keys and values [layers, kv_heads, >= pos + 1, >= head_dim] get row `pos`."""
+        h = self.weights[self.graph.embed.name][token].float()
+        for index, layer in enumerate(self.graph.layers):
+            x = self._norm(h, layer.attn_norm)
+            h = h + self._linear(layer.o, self._attention(index, x, pos, keys[index], values[index]))
+            x = self._norm(h, layer.mlp_norm)
+            gate = torch.nn.functional.silu(self._linear(layer.gate, x))
+            h = h + self._linear(layer.down, gate * self._linear(layer.up, x))
+        return self._linear(self.graph.head, self._norm(h, self.graph.final_norm))
+
+    def _attention(
+        self, index: int, x: torch.Tensor, pos: int, keys: torch.Tensor, values: torch.Tensor
+    ) -> torch.Tensor:
+        g, layer = self.graph, self.graph.layers[index]
+        d = g.head_dim
+        q = self._rotate(self._linear(layer.q, x).view(g.heads, d), pos)
+        keys[:, pos, :d] = self._rotate(self._linear(layer.k, x).view(g.kv_heads, d), pos)
+        values[:, pos, :d] = self._linear(layer.v, x).view(g.kv_heads, d)
+        k = keys[:, : pos + 1, :d].float()
+        scores = q.view(g.kv_heads, g.group, d) @ k.transpose(1, 2) * g.attention_scale
+        return (torch.softmax(scores, -1) @ values[:, : pos + 1, :d].float()).reshape(-1)
+
+    def _make(self, ref: TensorRef) -> torch.Tensor:
+        if len(ref.shape) == 1:
+            return torch.from_numpy(self._checkpoint.fp32(ref.name)).to(self._device)
+        if self._random is not None and isinstance(self._checkpoint, RandomCheckpoint):
+            return self._make_random(ref, self._checkpoint.seed)
+        return torch.from_numpy(self._checkpoint.bf16(ref.name)).view(torch.bfloat16).to(self._device)
+
+    def _make_random(self, ref: TensorRef, seed: int) -> torch.Tensor:
+        out = torch.empty(ref.shape, dtype=torch.bfloat16, device=self._device)
+        arguments = pack_arguments(
+            [
+                (out.data_ptr(), ctypes.c_uint64),
+                (math.prod(ref.shape), ctypes.c_uint64),
+                (random_key(seed, ref.name), ctypes.c_uint32),
+                (float(random_step(ref)), ctypes.c_float),
+            ]
+        )
+        call(driver().cuLaunchKernel, self._random, 1056, 1, 1, 256, 1, 1, 0, 0, arguments, 0)
+        torch.cuda.synchronize()
+        return out
+
+    def _linear(self, linear: Linear, x: torch.Tensor) -> torch.Tensor:
+        y = self.weights[linear.weight.name].float() @ x
+        return y if linear.bias is None else y + self.weights[linear.bias.name]
+
+    def _norm(self, x: torch.Tensor, ref: TensorRef) -> torch.Tensor:
+        return x * torch.rsqrt((x * x).mean() + self.graph.norm_eps) * self.weights[ref.name]
+
+    def _rotate(self, x: torch.Tensor, pos: int) -> torch.Tensor:
+        cos, sin = self.rope[pos, :, 0], self.rope[pos, :, 1]
+        half = cos.shape[0]
+        a, b, rest = x[:, :half], x[:, half : 2 * half], x[:, 2 * half :]
+        return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], -1)
+
+
+def random_cache(machine: CudaMachine, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Normal keys and values in the shape of the machine's cache; padded head dims are zero."""
+    c = machine.program.config
+    size = (c["layers"], c["kv_heads"], c["max_seq_padded"], c["head_dim_padded"])
+    generator = torch.Generator("cuda").manual_seed(seed)
+    dtype = DTYPES[machine.program.kv_dtype]
+    keys, values = (torch.randn(size, device="cuda", dtype=dtype, generator=generator) for _ in range(2))
+    for cache in (keys, values):
+        cache[..., c["head_dim"] :] = 0
+    return keys, values
+
+
+def set_cache(machine: CudaMachine, keys: torch.Tensor, values: torch.Tensor) -> None:
+    """Write K/V [layers, kv_heads, max_seq padded to 16, head_dim padded to 16] into the machine's cache."""
+    layer_bytes = 2 * keys[0].numel() * keys.element_size()
+    for index in range(keys.shape[0]):
+        packed = pack_kv(keys[index], values[index])
+        torch.cuda.synchronize()
+        call(driver().cuMemcpyDtoD, machine.kv_address + index * layer_bytes, packed.data_ptr(), layer_bytes)
+
+
+def pack_kv(keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """K/V of a layer [kv_heads, rows, head_dim] in the blocks of kernels/kv_types.cuh (head_dim a multiple of 16)."""
+    heads, rows, dim = keys.shape
+    blocks, steps = rows // _BLOCK, dim // 16
+    k = keys.view(heads, blocks, 2, 8, steps, 2, 4, 2).permute(0, 1, 4, 3, 6, 2, 5, 7)
+    v = values.view(heads, blocks, 2, 4, 2, steps, 2, 8).permute(0, 1, 5, 7, 3, 6, 2, 4)
+    parts = [x.reshape(heads, blocks, steps, 32, 8) for x in (k, v)]
+    if keys.dtype is torch.float32:  # two 16-byte planes per thread
+        parts = [x.view(heads, blocks, steps, 32, 2, 4).transpose(3, 4) for x in parts]
+    return torch.stack([x.reshape(heads, blocks, -1) for x in parts], 2).contiguous()
+
+
+def relative_error(got: Any, expected: torch.Tensor) -> float:
+    """2-norm of the difference over the 2-norm of the reference; `got` is a NumPy vector."""
+    difference = torch.from_numpy(got).cuda() - expected
+    return float(difference.norm() / expected.norm())
