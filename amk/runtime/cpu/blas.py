@@ -7,15 +7,13 @@ threads spin at each for the slowest; on a machine whose cores are busy otherwis
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
+
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 
 def single_threaded() -> AbstractContextManager[Any]:
-    """A context in which NumPy's BLAS uses one thread, as far as threadpoolctl is there to tell it."""
-    try:
-        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-    except ImportError:
-        return nullcontext()
+    """A context in which NumPy's BLAS uses one thread."""
     limits: AbstractContextManager[Any] = threadpool_limits(limits=1, user_api="blas")
     return limits
