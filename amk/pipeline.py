@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ import amk
 from amk.artifact import FORMAT, MANIFEST, Artifact, check_replaceable, read_artifact, read_manifest, write_artifact
 from amk.emit import CompiledKernel, compile_cubin, emit_source
 from amk.emit.compile import kernel_sources_sha256
-from amk.errors import ArtifactError, RejectedProgramError, UsageError
+from amk.errors import ArtifactError, DeviceError, RejectedProgramError, UsageError
 from amk.gpus import resolve
 from amk.lower import Knobs, lower
 from amk.model.source import Model, open_model
 from amk.progress import SILENT, Progress
 from schedule_ir.codec import Tables, encode
+from schedule_ir.layout import KSTEP, KV_ELEMENT_BYTES, ceil_to
 from schedule_ir.target import Target
 
 DEFAULT_MAX_SEQ = 8192
@@ -51,6 +53,7 @@ def build(
     if cached is not None:
         return cached
     check_replaceable(path)
+    _check_memory(opened, target, length, kv_dtype)
     with show.step("Scheduling"):
         program = lower(opened.graph, target, length, kv_dtype, knobs)
         tables = encode(program)
@@ -80,6 +83,20 @@ def _sequence_length(model: Model, max_seq: int | None) -> int:
     if max_seq > own and model.graph.rope.kind != "dynamic":
         raise UsageError(f"--max-seq {max_seq}: the model was made for at most {own} positions; ask for that or fewer")
     return max_seq
+
+
+def _check_memory(model: Model, target: Target, max_seq: int, kv_dtype: str) -> None:
+    """Refuse a model that the target cannot hold, before anything takes long."""
+    graph = model.graph
+    weights = sum(2 * math.prod(ref.shape) for ref in graph.tensors())
+    row = 2 * ceil_to(graph.head_dim, KSTEP) * KV_ELEMENT_BYTES[kv_dtype]
+    kv = len(graph.layers) * graph.kv_heads * max_seq * row
+    if weights + kv > target.memory_bytes:
+        raise DeviceError(
+            f"{(weights + kv) / 2**30:.1f} GiB of GPU memory needed (weights {weights / 2**30:.1f}, K/V of {max_seq} "
+            f"positions {kv / 2**30:.1f}), {target.name} has {target.memory_bytes / 2**30:.1f}; "
+            "use a GPU with more, or a smaller --max-seq"
+        )
 
 
 def _build_key(model: Model, target: Target, max_seq: int, kv_dtype: str, knobs: Knobs) -> dict[str, Any]:

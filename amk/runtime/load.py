@@ -23,6 +23,8 @@ def open_artifact(directory: Path, device: str, progress: Progress, unsafe: bool
     if not unsafe:
         require_certificate(artifact)
     model = open_checkpoint(artifact, progress)
+    if device == "cuda":
+        devices()  # says what is missing where there is no GPU
     if device == "cuda" or (device == "auto" and fits_gpu(artifact)):
         from amk.runtime.cuda import CudaMachine
 
