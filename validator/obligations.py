@@ -24,28 +24,32 @@ def split_proofs(config: Mapping[str, int], kv_rows: int) -> tuple[Proof, ...]:
 
 @lru_cache(maxsize=256)
 def _proofs(items: tuple[tuple[str, int], ...], kv_rows: int) -> tuple[Proof, ...]:
-    space = _Space(dict(items))
-    proofs = [_premises(space), _count(space), _begins(space), *_splits(space), *_copies(space, kv_rows)]
-    return (*proofs, _append(space, kv_rows), _alignment(space))
+    config = dict(items)
+    whole = _Space(config, (0, 1, config["max_splits"], config["max_splits"] + 1))
+    proofs = [_premises(whole), _count(whole), _begins(whole)]
+    for split in range(config["max_splits"]):
+        space = _Space(config, (split, split + 1, split + 2))
+        proofs += [_disjoint(space, split), _whole(space, split), _copy(space, split, kv_rows)]
+    return (*proofs, _append(whole, kv_rows), _alignment(whole))
 
 
 class _Space:
-    """Symbolic position, sequence length and K/V head of a configuration."""
+    """Symbolic position, sequence length and K/V head of a configuration; quotients are compared with `thresholds`."""
 
-    def __init__(self, config: Mapping[str, int]) -> None:
+    def __init__(self, config: Mapping[str, int], thresholds: tuple[int, ...]) -> None:
         import z3
 
         self.config = config
         self.splits = config["max_splits"]
-        self.facts = Facts(cases=self.splits + 2)
+        self.facts = Facts(thresholds)
         self.pos, self.length, self.head = (Term(z3.Int(name), self.facts) for name in ("pos", "max_seq", "kv_head"))
         self.count = term(split_count(config), self.facts, pos=self.pos)
-        self.edges = [self._edges(split) for split in range(self.splits)]
         heads = config["layers"] * config["kv_heads"]
         self.given = [self.pos.value >= 0, self.pos.value < self.length.value, self.length.value <= LONGEST]
         self.bounded = [self.length.value <= config["max_seq"], self.head.value >= 0, self.head.value < heads]
 
-    def _edges(self, split: int) -> tuple[Any, Any]:
+    def edges(self, split: int) -> tuple[Any, Any]:
+        """Begin and end of a split."""
         rules = (split_begin(self.config, split), split_end(self.config, split))
         begin, end = (term(rule, self.facts, pos=self.pos) for rule in rules)
         return begin, end
@@ -90,52 +94,46 @@ def _count(space: _Space) -> Proof:
 
 def _begins(space: _Space) -> Proof:
     """Theorem: split 0 begins at row 0."""
-    return space.prove("split 0 begins at row 0", space.edges[0][0] == 0)
+    return space.prove("split 0 begins at row 0", space.edges(0)[0] == 0)
 
 
-def _splits(space: _Space) -> list[Proof]:
-    """Theorem: split s ends where split s + 1 begins, the last active one at pos; active ones have rows (but for
-    split 0 at pos 0), inactive ones none. So the active splits are disjoint and cover [0, pos).
+def _disjoint(space: _Space, split: int) -> Proof:
+    """Theorem: split s ends where split s + 1 begins, the last active one at pos; active ones have rows (split 0 not at
+    pos 0), inactive ones none. So the active splits are disjoint and cover [0, pos).
     """
     import z3
 
-    claims = []
-    for split, (begin, end) in enumerate(space.edges):
-        after = space.edges[split + 1][0] if split + 1 < space.splits else space.pos.value
-        last = z3.Implies(space.count == split + 1, end == space.pos.value)
-        rows = z3.If(z3.And(space.count > split, space.pos.value > 0), end > begin, end == begin)
-        claims.append(space.prove(f"split {split} is disjoint, and ends at the next", z3.And(end == after, last, rows)))
-        claims.append(space.prove(f"split {split} begins at a whole block", _whole(space, begin, split)))
-    return claims
+    begin, end = space.edges(split)
+    after = space.edges(split + 1)[0] if split + 1 < space.splits else space.pos.value
+    last = z3.Implies(space.count == split + 1, end == space.pos.value)
+    rows = z3.If(z3.And(space.count > split, space.pos.value > 0), end > begin, end == begin)
+    return space.prove(f"split {split} is disjoint, and ends at the next", z3.And(end == after, last, rows))
 
 
-def _whole(space: _Space, begin: Any, split: int) -> Any:
+def _whole(space: _Space, split: int) -> Proof:
     """Theorem: an active split begins at a multiple of 16 rows, so no two splits share a block."""
     import z3
 
-    return z3.Implies(space.count > split, begin % KV_BLOCK == 0)
+    begin = space.edges(split)[0]
+    claim = z3.Implies(space.count > split, begin % KV_BLOCK == 0)
+    return space.prove(f"split {split} begins at a whole block", claim)
 
 
-def _copies(space: _Space, kv_rows: int) -> list[Proof]:
+def _copy(space: _Space, split: int, kv_rows: int) -> Proof:
     """Theorem: a copy lies in the rows of its own K/V head; if it holds row pos then it is the last active split's,
     whose task appends that row itself, after it has drained the copy.
     """
     import z3
 
-    claims = []
     padded = space.config["max_seq_padded"]
-    for split in range(space.splits):
-        copy = space.access("copy_kv", 0, split)
-        first = space.head.value * padded
-        inside = z3.And(
-            copy.start >= first, copy.start + copy.length <= first + padded, copy.start + copy.length <= kv_rows
-        )
-        row = first + space.pos.value
-        holds = z3.And(copy.start <= row, row < copy.start + copy.length)
-        own = z3.Implies(holds, space.count == split + 1)
-        claim = z3.Implies(copy.active != 0, z3.And(inside, own, copy.length > 0))
-        claims.append(space.prove(f"the copy of split {split} stays in its head and in the cache", claim, bounded=True))
-    return claims
+    copy = space.access("copy_kv", 0, split)
+    first = space.head.value * padded
+    end = copy.start + copy.length
+    inside = z3.And(copy.start >= first, end <= first + padded, end <= kv_rows)
+    row = first + space.pos.value
+    own = z3.Implies(z3.And(copy.start <= row, row < end), space.count == split + 1)
+    claim = z3.Implies(copy.active != 0, z3.And(inside, own, copy.length > 0))
+    return space.prove(f"the copy of split {split} stays in its head and in the cache", claim, bounded=True)
 
 
 def _append(space: _Space, kv_rows: int) -> Proof:

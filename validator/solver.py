@@ -1,7 +1,8 @@
 """Statements for Z3: integers that remember the exact definition of their divisions, and proof obligations.
 
-Division by a variable would leave linear arithmetic. Here a quotient becomes a fresh integer that is defined by cases
-for small values (`q = n` if and only if `n d <= x < (n + 1) d`), which is exact up to a bound and a lower bound beyond.
+Division by a variable would leave linear arithmetic. Here a quotient q = floor(x / d) becomes a fresh integer of which
+the solver is told, for the numbers n that matter to a claim, that q >= n if and only if x >= n d. That is true of every
+quotient, so a proof from it is a proof; a claim that needs more is not proved.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ LONGEST = 2**31 - 1
 
 @dataclass
 class Facts:
-    """Definitions collected while terms are built. `cases` bounds the quotients that are told apart."""
+    """Definitions collected while terms are built. `thresholds` are the numbers that quotients are compared with."""
 
-    cases: int
+    thresholds: tuple[int, ...]
     known: list[Any] = field(default_factory=list)
     quotients: dict[tuple[str, str], Any] = field(default_factory=dict)
 
@@ -68,8 +69,7 @@ def _quotient(x: Any, d: Any, facts: Facts) -> Any:
     key = (x.sexpr(), d.sexpr())
     if key not in facts.quotients:
         q = z3.FreshInt("quotient")
-        small = [z3.And(q == n, n * d <= x, x < (n + 1) * d) for n in range(facts.cases)]
-        facts.known.append(z3.Or(*small, z3.And(q >= facts.cases, x >= facts.cases * d)))
+        facts.known += [(q >= n) == (x >= n * d) for n in facts.thresholds]
         facts.quotients[key] = q
     return facts.quotients[key]
 

@@ -122,6 +122,10 @@ def _preconditions(columns: Columns) -> list[Violation]:
     for variant in columns.program.variants:
         messages = variant.spec.check(variant.constants, config)
         problems += [Violation(8, f"op {variant.op}: {message}") for message in messages]
+        if variant.constants.get("stride", 0) % 2:
+            problems.append(
+                Violation(8, f"op {variant.op}: parts {variant.constants['stride']} packets apart are misaligned")
+            )
         if variant.op in ("gather", "embed_norm", "add_norm"):
             length = variant.constants.get("length", config["hidden"])
             if variant.constants["ksteps"] * 16 < length:

@@ -18,7 +18,7 @@ from validator.columns import Columns, Ints
 from validator.report import Violation
 
 MAX_SMS = 4096
-MAX_SPLITS = 1024
+MAX_SPLITS = 256
 INT32 = 2**31 - 1
 
 POSITIVE = (

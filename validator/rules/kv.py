@@ -37,6 +37,11 @@ def _sizes(columns: Columns) -> list[str]:
         )
     if config["min_split_rows"] % KV_BLOCK:
         broken.append(f"min_split_rows = {config['min_split_rows']} is not a multiple of {KV_BLOCK}")
+    rows = config["layers"] * config["kv_heads"] * config["max_seq_padded"]
+    if found[0].size < rows:
+        broken.append(
+            f"buffer 'kv' has {found[0].size} rows, {rows} are needed (the bytes of a row lie all over its block)"
+        )
     row = 2 * config["head_dim_padded"] * config["kv_element_bytes"]
     if found[0].element_bytes != row:
         broken.append(f"a K/V row is {row} bytes, buffer 'kv' says {found[0].element_bytes}")
