@@ -122,8 +122,7 @@ class Journal:
         with self._lock:
             rows = self._db.execute(f"SELECT {_COLUMNS} FROM events WHERE seq > ? ORDER BY seq", (after,)).fetchall()
         for row in rows:
-            *columns, body = row
-            yield Event(*columns, body=json.loads(body))
+            yield Event(*(*row[:10], json.loads(row[10])))
 
     def close(self) -> None:
         """Let go of the file."""

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -56,10 +57,8 @@ class Fleet(Protocol):
 
 def parse_answer(line: bytes, request: int) -> dict[str, Any]:
     """The result in an answer. Raises RefusedError for a refusal and WorkerLostError for anything that is no answer."""
-    import json
-
     try:
-        answer = json.loads(line)
+        answer = json.loads(line, parse_constant=_no_constant)
         if answer["id"] != request:
             raise ValueError(f"answer to {answer['id']!r}, not {request}")
         if answer["ok"] is True:
@@ -69,3 +68,7 @@ def parse_answer(line: bytes, request: int) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise WorkerLostError("nonsense", f"{error!r:.200} in {line[:200]!r}") from None
     raise refusal
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of this protocol")

@@ -41,7 +41,7 @@ class WorkerProcess:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, bufsize=0, start_new_session=True,
                 env=_environment(self.scratch),
             )  # fmt: skip
-        self._requests, self._buffer = 0, b""
+        self._requests, self._buffer, self._killed = 0, b"", False
         self.started = time.monotonic()
 
     @property
@@ -106,6 +106,10 @@ class WorkerProcess:
         return f"{how}; log ends: {tail}" if tail else how
 
     def _kill(self) -> None:
+        """Once only: later the number may be somebody else's."""
+        if self._killed:
+            return
+        self._killed = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -102,6 +102,6 @@ def _knob(field: Any) -> Knob:
     values = tuple(field.metadata.get("values", ()))
     if not values or field.default not in values or "changes" not in field.metadata:
         raise TypeError(
-            f"knob {field.name}: its metadata must have `changes`, and `values` with the default {field.default} among them"
+            f"knob {field.name}: metadata needs `changes`, and `values` with the default {field.default} among them"
         )
     return Knob(field.name, values, field.default, field.metadata["changes"])

@@ -54,7 +54,7 @@ def serve(methods: Methods) -> None:
     """Answer requests with `methods(method, params)` until stdin ends."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--parent", type=int, required=True)
-    parent = parser.parse_args().parent
+    parent = parser.parse_known_args()[0].parent
     die_with(parent)
     limit_files()
     out = protocol_stream()

@@ -1,0 +1,165 @@
+"""Where a worker's latencies come from: a GPU, or the cost model. The two are never mixed in one journal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from amk.errors import DeviceError
+from amk.model.source import Model
+from amk.runtime.machine import Launch, Machine
+from amk.verify.rig import CpuRig, Rig
+from autoresearch.telemetry import Telemetry
+from autoresearch.workload import Point
+from schedule_ir import Tables
+from schedule_ir.program import Program
+
+ENERGY_SECONDS = 1.5
+
+
+@dataclass(frozen=True)
+class Build:
+    """A candidate ready to run."""
+
+    tables: Tables
+    program: Program
+    cubin: bytes
+
+
+class Prediction(Protocol):
+    """What the cost model says of one token."""
+
+    @property
+    def ms_per_token(self) -> float:
+        """Predicted latency."""
+
+
+Predict = Callable[[Program, int], Prediction]
+
+
+class Engine(Protocol):
+    """Loads and times builds."""
+
+    def rig(self, build: Build, model: Model) -> Rig:
+        """What the gates run on."""
+
+    def time(self, build: Build, machine: Machine | None, point: Point) -> float:
+        """ms per token at a point of the workload."""
+
+    @property
+    def needs_machine(self) -> bool:
+        """Whether timing needs a loaded machine."""
+
+    def clocks(self) -> tuple[dict[str, Any], bool]:
+        """(reading of the GPU, whether it spoils a timing)."""
+
+    def joules_per_token(self, machine: Machine | None, point: Point) -> float | None:
+        """Energy, where there is a counter."""
+
+    def probe(self) -> dict[str, Any]:
+        """Whether the device answers. Raises DeviceError if not."""
+
+    def timeline(self, build: Build, machine: Machine | None, pos: int) -> dict[str, Any]:
+        """Where the time of a token goes: by lane and hand-off, as far as this engine knows."""
+
+
+class GpuEngine:
+    """Measures on the first GPU."""
+
+    needs_machine = True
+
+    def __init__(self) -> None:
+        self._telemetry = Telemetry()
+
+    def rig(self, build: Build, model: Model) -> Rig:
+        """A CUDA rig."""
+        from amk.verify.cuda_rig import CudaRig
+
+        return CudaRig(build.tables, build.cubin, model)
+
+    def time(self, build: Build, machine: Machine | None, point: Point) -> float:  # noqa: ARG002
+        """Event time of one launch, per token."""
+        result = _decode(machine, point)
+        assert machine is not None
+        elapsed: float = machine.last_launch_ms  # type: ignore[attr-defined]
+        return elapsed / result
+
+    def clocks(self) -> tuple[dict[str, Any], bool]:
+        """From NVML."""
+        reading = self._telemetry.read()
+        return reading, self._telemetry.spoiled(reading)
+
+    def joules_per_token(self, machine: Machine | None, point: Point) -> float | None:
+        """Energy counter over some seconds of decoding."""
+        before, started, tokens = self._telemetry.millijoules(), time.monotonic(), 0
+        while time.monotonic() - started < ENERGY_SECONDS:
+            tokens += _decode(machine, point)
+        after = self._telemetry.millijoules()
+        return None if before is None or after is None else (after - before) / 1e3 / tokens
+
+    def probe(self) -> dict[str, Any]:
+        """Make a context and ask for its memory."""
+        from amk.device import first_device, memory
+
+        device = first_device()
+        return {"device": device.name, "arch": device.arch, "free_bytes": memory(device.index).free_bytes}
+
+    def timeline(self, build: Build, machine: Machine | None, pos: int) -> dict[str, Any]:  # noqa: ARG002
+        """From the kernel's own records, where the machine offers them."""
+        record = getattr(machine, "timeline", None)
+        if record is None:
+            return {"available": False, "reason": "this kernel was emitted without timeline records"}
+        return {"available": True, **record(pos)}
+
+
+def _decode(machine: Machine | None, point: Point) -> int:
+    """Decode the point's tokens; how many there were."""
+    if machine is None:
+        raise DeviceError("nothing is loaded; open the candidate first")
+    launch = Launch(point.pos, [17 % machine.vocab], point.steps, 0)
+    return machine.run(launch, lambda _: None).steps_done
+
+
+class ModelEngine:
+    """Predicts with the cost model; runs the gates on the CPU runtime."""
+
+    needs_machine = False
+
+    def __init__(self, predict: Predict | None = None) -> None:
+        self._predict = predict
+
+    def rig(self, build: Build, model: Model) -> Rig:
+        """A CPU rig."""
+        return CpuRig(build.tables, model)
+
+    def _prediction(self, program: Program, pos: int) -> Prediction:
+        if self._predict is None:
+            from amk.cost import predict
+
+            self._predict = predict
+        return self._predict(program, pos)
+
+    def time(self, build: Build, machine: Machine | None, point: Point) -> float:  # noqa: ARG002
+        """Predicted ms per token in the middle of the point's tokens."""
+        return self._prediction(build.program, point.pos + point.steps // 2).ms_per_token
+
+    def clocks(self) -> tuple[dict[str, Any], bool]:
+        """There is nothing to read."""
+        return {}, False
+
+    def joules_per_token(self, machine: Machine | None, point: Point) -> float | None:  # noqa: ARG002
+        """Not predicted."""
+        return None
+
+    def probe(self) -> dict[str, Any]:
+        """Always there."""
+        return {"device": "cost model"}
+
+    def timeline(self, build: Build, machine: Machine | None, pos: int) -> dict[str, Any]:  # noqa: ARG002
+        """The parts of the prediction."""
+        prediction = self._prediction(build.program, pos)
+        names = ("ms_per_token", "bytes", "chain_ms", "imbalance")
+        parts = {name: float(getattr(prediction, name)) for name in names if hasattr(prediction, name)}
+        return {"available": True, "predicted": True, "pos": pos, **parts}

@@ -1,0 +1,167 @@
+"""The ladder: a trial climbs rung by rung, in disposable workers, until it is kept or something speaks against it.
+
+schema -> lower -> validate -> compile -> smoke -> gates -> screen | fresh process: proof -> full gates -> confirm
+
+What was passed is in the journal; after a restart a trial goes on from there, and no pair is measured again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from autoresearch.errors import InfrastructureError
+from autoresearch.history import (
+    BASELINE,
+    DUPLICATE,
+    KEPT,
+    LOST_RUNS,
+    QUARANTINED,
+    REJECTED,
+    STRIKES,
+    Trial,
+)
+from autoresearch.link import Fleet, RefusedError, Worker, WorkerLostError
+from autoresearch.measure import Measurement, measure
+from autoresearch.runs import Runs
+from autoresearch.settings import Settings
+from autoresearch.stats import spent_alpha
+from autoresearch.study import Study
+from autoresearch.subject import Subject
+
+PREPARATION = ("lower", "validate", "compile", "smoke", "gates")
+
+
+@dataclass
+class Ladder:
+    """Climbs trials of one subject."""
+
+    study: Study
+    subject: Subject
+    settings: Settings
+    fleet: Fleet
+
+    def __post_init__(self) -> None:
+        """The runs of workers, which the journal records."""
+        self.runs = Runs(self.study, self.subject, self.settings, self.fleet)
+
+    def climb(self, trial: Trial) -> Trial:
+        """Bring a trial to its verdict. Raises InfrastructureError if the search itself cannot go on."""
+        while trial.verdict is None:
+            if self._worn_out(trial):
+                break
+            try:
+                self._attempt(trial)
+            except RefusedError as refusal:
+                self._refused(trial, refusal)
+            except WorkerLostError as lost:
+                self.study.add("strike", {"reason": str(lost)[:2000]}, trial=trial.number)
+                self.runs.check_device()
+        return trial
+
+    def _worn_out(self, trial: Trial) -> bool:
+        """Quarantine a trial that took down too many workers, or the supervisor."""
+        if len(trial.strikes) >= STRIKES:
+            reason = f"took down {len(trial.strikes)} workers: {trial.strikes[-1][:500]}"
+        elif trial.open_runs >= LOST_RUNS:
+            reason = f"{trial.open_runs} of its runs never ended"
+        else:
+            return False
+        self._verdict(trial, QUARANTINED, "isolation", reason)
+        return True
+
+    def _refused(self, trial: Trial, refusal: RefusedError) -> None:
+        if refusal.rung == "infrastructure":
+            raise InfrastructureError(refusal.reason)
+        if refusal.witness == "DeviceError":
+            self.runs.check_device()
+        self._verdict(trial, REJECTED, refusal.rung, refusal.reason, witness=refusal.witness[:20000])
+
+    def _attempt(self, trial: Trial) -> None:
+        incumbent = self.study.history.incumbent(self.subject.key)
+        beaten = incumbent.spec if incumbent is not None else None
+        with self.runs.worker(trial, trial.spec, beaten) as worker:
+            if not self._prepare(trial, worker):
+                return
+            if incumbent is not None and not self._screen(trial, incumbent, worker):
+                return
+        with self.runs.worker(trial, trial.spec, beaten) as worker:
+            self._rung(trial, "proof", worker, "validate", {"resources": True})
+            digest = trial.passed["gates"].get("digest")
+            self._rung(trial, "full gates", worker, "gates", {"full": True, "digest": digest})
+            if incumbent is None:
+                self._verdict(trial, BASELINE, "confirm", "the default schedule")
+            else:
+                self._confirm(trial, incumbent, worker)
+
+    # Rungs
+
+    def _prepare(self, trial: Trial, worker: Worker) -> bool:
+        for method in PREPARATION:
+            self._rung(trial, method, worker, method, {"full": False} if method == "gates" else {})
+            if method == "lower" and self._is_duplicate(trial):
+                return False
+        return True
+
+    def _rung(self, trial: Trial, rung: str, worker: Worker, method: str, params: dict[str, Any]) -> None:
+        if rung in trial.passed:
+            return
+        with _as_rung(rung):
+            result = worker.call(method, params, self.settings.deadline(method))
+        if rung == "lower":
+            self.study.add("content", trial=trial.number, key=str(result["content"]))
+        self.study.add("passed", result, trial=trial.number, phase=rung)
+
+    def _is_duplicate(self, trial: Trial) -> bool:
+        """Nothing is measured twice: equal tables have the verdict of the trial that had them first."""
+        first = self.study.history.by_content(self.subject.key, str(trial.content), trial.number)
+        if first is None or first is trial:
+            return False
+        self._verdict(trial, DUPLICATE, "lower", f"lowers to the tables of trial {first.number}", of=first.number)
+        return True
+
+    def _screen(self, trial: Trial, incumbent: Trial, worker: Worker) -> bool:
+        phase = f"screen/{incumbent.number}"
+        seen = measure(self.runs, worker, trial.number, phase, self.settings.screening)
+        if seen.decision == "faster":
+            return True
+        self._measured_verdict(trial, incumbent, seen, "screen", REJECTED)
+        return False
+
+    def _confirm(self, trial: Trial, incumbent: Trial, worker: Worker) -> None:
+        assert trial.ordinal is not None
+        rule = self.settings.confirmation(spent_alpha(self.settings.alpha, trial.ordinal))
+        seen = measure(self.runs, worker, trial.number, f"confirm/{incumbent.number}", rule)
+        energy = worker.call("energy", {}, self.settings.deadline("energy")) if seen.decision == "faster" else {}
+        with self.study.lock:
+            current = self.study.history.incumbent(self.subject.key)
+            if current is not None and current.number != incumbent.number:
+                return  # another worker's candidate was kept meanwhile: measure against that one
+            kept = KEPT if seen.decision == "faster" else REJECTED
+            self._measured_verdict(trial, incumbent, seen, "confirm", kept, energy=energy)
+
+    # Verdicts
+
+    def _measured_verdict(
+        self, trial: Trial, incumbent: Trial, seen: Measurement, rung: str, verdict: str, **more: Any
+    ) -> None:
+        what = {"faster": "faster", "slower": "not faster", "undecided": "no difference that can be told"}
+        reason = f"{what.get(seen.decision, seen.decision)}: {seen.interval}"
+        self._verdict(trial, verdict, rung, reason, against=incumbent.number, **seen.to_json(), **more)
+
+    def _verdict(self, trial: Trial, verdict: str, rung: str, reason: str, **detail: Any) -> None:
+        body = {"verdict": verdict, "rung": rung, "reason": reason, **detail}
+        self.study.add("verdict", body, trial=trial.number)
+
+
+@contextmanager
+def _as_rung(rung: str) -> Iterator[None]:
+    """Refusals carry the rung's own name, unless they come from further down."""
+    try:
+        yield
+    except RefusedError as refusal:
+        if refusal.rung in ("validate", "validator", "gates"):
+            refusal.rung = rung
+        raise

@@ -1,0 +1,238 @@
+"""The worker's side of the ladder: what each request does with the candidate and the incumbent of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from amk.emit import CompiledKernel
+from amk.errors import RejectedProgramError
+from amk.lower import Knobs, lower
+from amk.model.source import Model, open_model
+from amk.runtime.machine import Machine
+from amk.verify import GateResult, Level, run_gates
+from amk.verify.artifact import data_sheet_bandwidth
+from amk.verify.floor import floor_ms
+from amk.verify.gates import BOUNDS, Bench, fresh_ids, logits_digest, make_bench, run_at
+from amk.verify.oracle import relative_error
+from autoresearch.cache import CompileCache, cached_oracle
+from autoresearch.engine import Build, Engine, GpuEngine, ModelEngine
+from autoresearch.link import RefusedError
+from autoresearch.spec import content_hash
+from autoresearch.subject import Subject, subject_from_json
+from schedule_ir import Tables, decode, encode
+from schedule_ir.codec import MalformedTablesError, from_json
+from schedule_ir.program import Program
+
+SMOKE_TOKENS = 4
+Compile = Callable[[Program], CompiledKernel]
+
+
+class Side:
+    """A candidate or an incumbent: its tables, kernel and machine, each made when first needed."""
+
+    def __init__(self, spec: dict[str, Any], subject: Subject, model: Model, compiled: Compile) -> None:
+        self._spec, self._subject, self._model, self._compile = spec, subject, model, compiled
+        self.machine: Machine | None = None
+
+    @cached_property
+    def tables(self) -> Tables:
+        """Raises RefusedError where the setting does not lower, or the Program is for something else."""
+        try:
+            return self._submitted() if "program" in self._spec else self._lowered()
+        except (RejectedProgramError, MalformedTablesError) as error:
+            raise RefusedError("lower", str(error)) from error
+
+    def _lowered(self) -> Tables:
+        subject, knobs = self._subject, Knobs(**self._spec["knobs"])
+        return encode(lower(self._model.graph, subject.as_target(), subject.max_seq, subject.kv_dtype, knobs))
+
+    def _submitted(self) -> Tables:
+        """The header's target goes into the source as text, so it must be the subject's to the letter."""
+        tables, subject = from_json(self._spec["program"]), self._subject
+        program = decode(tables)
+        for name, got, due in (
+            ("target", asdict(program.target), subject.target),
+            ("kv_dtype", program.kv_dtype, subject.kv_dtype),
+            ("max_seq", program.config.get("max_seq"), subject.max_seq),
+        ):
+            if got != due:
+                raise MalformedTablesError(f"program has {name} {got!r}, the search is for {due!r}")
+        return tables
+
+    @cached_property
+    def program(self) -> Program:
+        """What the tables say."""
+        return decode(self.tables)
+
+    @cached_property
+    def kernel(self) -> CompiledKernel:
+        """The compiled kernel."""
+        try:
+            return self._compile(self.program)
+        except RejectedProgramError as error:
+            raise RefusedError("compile", str(error)[:2000]) from error
+
+    @cached_property
+    def build(self) -> Build:
+        """Ready to run."""
+        return Build(self.tables, self.program, self.kernel.cubin)
+
+
+class Rungs:
+    """The methods of a worker. `begin` comes first and says which subject, candidate and incumbent."""
+
+    def __init__(self, engine: Engine | None = None, compiled: Compile | None = None) -> None:
+        self._engine_override, self._compile_override = engine, compiled
+
+    def call(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Execute a request."""
+        handler = cast("Callable[..., dict[str, Any]]", getattr(self, f"do_{method}"))
+        return handler(**params)
+
+    # Requests
+
+    def do_begin(
+        self,
+        subject: dict[str, Any],
+        candidate: dict[str, Any],
+        incumbent: dict[str, Any] | None,
+        cache: str,
+        seed: int,
+    ) -> dict[str, Any]:
+        """Say what this process is about."""
+        self.subject, self.cache, self.seed = subject_from_json(subject), Path(cache), seed
+        self.model = open_model(self.subject.model, self.subject.random_seed)
+        if self.model.checkpoint.digest != self.subject.digest:
+            raise RefusedError("infrastructure", f"{self.subject.model}: changed since the search began; start another")
+        self.engine = self._engine_override or (GpuEngine() if self.subject.mode == "measured" else ModelEngine())
+        self.objective = self.subject.objective
+        self.candidate = self._side(candidate)
+        self.incumbent = self._side(incumbent or candidate)
+        return {}
+
+    def _side(self, spec: dict[str, Any]) -> Side:
+        return Side(spec, self.subject, self.model, self._compile_override or CompileCache(self.cache / "cubins"))
+
+    def do_lower(self) -> dict[str, Any]:
+        """The candidate's identity."""
+        program = self.candidate.program
+        return {"content": content_hash(self.candidate.tables), "tasks": len(self.candidate.tables.records),
+                "config": dict(program.config)}  # fmt: skip
+
+    def do_validate(self, resources: bool = False) -> dict[str, Any]:
+        """The validator's verdict; with `resources`, of the compiled kernel too."""
+        import validator
+
+        compiled = self.candidate.kernel.resources if resources else None
+        target = self.subject.as_target()
+        report = validator.validate(self.candidate.tables, self.model.graph, target, kernel=compiled)
+        if not report.ok:
+            first = report.violations[0] if report.violations else None
+            reason = f"rule {first.rule}: {first.message}" if first else "an obligation was refuted"
+            raise RefusedError("validator", reason, report.text()[:20000])
+        return {"obligations": len(report.obligations)}
+
+    def do_compile(self) -> dict[str, Any]:
+        """Compile, or take the cubin of an equal source from the cache."""
+        return {"resources": self.candidate.kernel.resources, "cubin_sha256": self.candidate.kernel.sha256}
+
+    def do_smoke(self) -> dict[str, Any]:
+        """A few tokens, with logits that are finite."""
+        self._load(self.candidate)
+        machine = self._machine(self.candidate)
+        ids = fresh_ids(self.seed, SMOKE_TOKENS, machine.vocab)
+        logits = run_at(machine, ids, range(min(SMOKE_TOKENS, machine.max_seq)))
+        if not np.isfinite(logits).all():
+            raise RefusedError("smoke", "logits are not finite")
+        return {"digest": logits_digest(logits)}
+
+    def do_gates(self, full: bool, digest: str | None = None) -> dict[str, Any]:
+        """The correctness gates; with `digest` also that this process repeats the bits of the one before."""
+        self._load(self.candidate)
+        rig = self.engine.rig(self.candidate.build, self.model)
+        oracle = cached_oracle(self.cache / "oracle", self.subject.kv_dtype)
+        bench = make_bench(rig, self._machine(self.candidate), self.seed, self.bandwidth, oracle)
+        if digest is not None:
+            bench.replay = lambda _: digest
+        results = run_gates(bench, [Level.FULL] if full else [Level.QUICK])
+        if not full and rig.kind == "cuda":
+            results.append(self._deep(bench))
+        for result in results:
+            if result.ok is False:
+                raise RefusedError("gates", f"{result.name}: {result.detail}")
+        return {"digest": logits_digest(bench.logits()), "gates": [asdict(result) for result in results]}
+
+    def _deep(self, bench: Bench) -> GateResult:
+        """The logits where the workload is, against the oracle of the whole sequence."""
+        end = max(point.pos for point in self.objective.points)
+        positions = tuple(sorted({bench.positions[-1], end // 2, end}))
+        ids = fresh_ids(self.seed, end + 1, bench.machine.vocab)
+        expected = bench.oracle(self.model, ids, positions)
+        error = relative_error(run_at(bench.machine, ids, positions), expected)
+        bound = BOUNDS[self.subject.kv_dtype]
+        return GateResult(
+            "logits at the workload's positions", error <= bound, f"{error:.1e}, at most {bound:.0e}", 0.0
+        )
+
+    def do_block(self, order: str) -> dict[str, Any]:
+        """One pair: every point of the workload, in this order of the sides."""
+        sides = {"A": self.incumbent, "B": self.candidate}
+        for side in sides.values():
+            if self.engine.needs_machine and side.machine is None:
+                self._load(side)
+                self._row(side)  # the first launch of a module is slower
+        before, spoiled_before = self.engine.clocks()
+        samples = [self._row(sides[who]) for who in order]
+        after, spoiled_after = self.engine.clocks()
+        return {
+            "samples": samples,
+            "valid": not (spoiled_before or spoiled_after),
+            "clocks": {"before": before, "after": after},
+        }
+
+    def _row(self, side: Side) -> list[float]:
+        return [self.engine.time(side.build, side.machine, point) for point in self.objective.points]
+
+    def do_floors(self) -> dict[str, Any]:
+        """Least ms per token at each point of the workload."""
+        kv, l2 = self.subject.kv_dtype, self.subject.as_target().l2_bytes
+        points = self.objective.points
+        return {"floors": [floor_ms(self.model.graph, kv, p.pos, self.bandwidth, l2) for p in points]}
+
+    def do_energy(self) -> dict[str, Any]:
+        """Joules per token of both sides at the last point of the workload."""
+        point = self.objective.points[-1]
+        sides = {"candidate": self.candidate, "incumbent": self.incumbent}
+        return {name: self.engine.joules_per_token(side.machine, point) for name, side in sides.items()}
+
+    def do_timeline(self, pos: int) -> dict[str, Any]:
+        """Where the candidate's time goes."""
+        if self.engine.needs_machine:
+            self._load(self.candidate)
+        return self.engine.timeline(self.candidate.build, self.candidate.machine, pos)
+
+    def do_probe(self, mode: str) -> dict[str, Any]:
+        """Whether the device answers."""
+        engine = self._engine_override or (GpuEngine() if mode == "measured" else ModelEngine())
+        return engine.probe()
+
+    # Shared
+
+    @property
+    def bandwidth(self) -> float:
+        """What no read exceeds."""
+        return data_sheet_bandwidth(self.subject.as_target())
+
+    def _load(self, side: Side) -> None:
+        if side.machine is None:
+            side.machine = self.engine.rig(side.build, self.model).machine()
+
+    def _machine(self, side: Side) -> Machine:
+        assert side.machine is not None
+        return side.machine

@@ -1,0 +1,71 @@
+"""A search over a fake worker, in a folder."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from amk.gpus import lookup
+from autoresearch.process import LocalFleet
+from autoresearch.settings import Settings
+from autoresearch.study import Study
+from autoresearch.subject import Subject
+from autoresearch.supervisor import Supervisor
+from autoresearch.workload import at_positions
+
+WORKER = Path(__file__).parent / "fake_worker.py"
+ROOT = Path(__file__).parents[2]
+
+FASTER = {"in_flight": {"8": 0.9}, "stocked": {"10": 0.95}, "compute_warps": {"4": 1.3}}
+"""in_flight 8 and stocked 10 are better, compute_warps 4 is worse, everything else is the same."""
+
+
+def subject(mode: Any = "measured", model: str = "/models/toy") -> Subject:
+    """A subject that nobody opens."""
+    target = asdict(lookup("h200").as_target())
+    points = at_positions([0, 64], 128).to_json()
+    return Subject(model, 7, "digest", target, 128, "fp16", points, mode, "kernels")
+
+
+def write_script(folder: Path, **script: Any) -> Path:
+    """What the fake worker does."""
+    path = folder / "script.json"
+    path.write_text(json.dumps({"latency": FASTER, "log": str(folder / "log.jsonl"), **script}))
+    return path
+
+
+def fleet(folder: Path, script: Path, **options: Any) -> LocalFleet:
+    """Workers that follow the script."""
+    run = f"import sys, runpy; sys.path.insert(0, {str(ROOT)!r}); runpy.run_path({str(WORKER)!r}, run_name='__main__')"
+    return LocalFleet(folder / "scratch", (sys.executable, "-c", run, str(script)), **options)
+
+
+def settings(**changes: Any) -> Settings:
+    """A short night."""
+    base: dict[str, Any] = {
+        "trials": 12, "aa_pairs": 8, "aa_window": 4, "headline_pairs": 10, "confirm_pairs": 24, "min_free_bytes": 0,
+        "proposer": "coordinate",
+    }  # fmt: skip
+    return Settings(**{**base, **changes})
+
+
+def supervisor(
+    folder: Path,
+    script: Path,
+    night: Settings | None = None,
+    say: Callable[[str], None] = lambda _: None,
+    **options: Any,
+) -> Supervisor:
+    """A supervisor on the folder's study."""
+    study = Study(folder / "study")
+    return Supervisor(study, subject(), night or settings(), fleet(folder, script, **options), say)
+
+
+def logged(folder: Path, method: str) -> list[dict[str, int]]:
+    """The candidates for which a worker executed a method."""
+    lines = (folder / "log.jsonl").read_text().splitlines()
+    return [entry[1] for entry in map(json.loads, lines) if entry[0] == method]
