@@ -75,12 +75,18 @@ class Columns:
 
     def field(self, name: str, tasks: Ints) -> Ints:
         """That field of tasks, which may be of several ops that all have it."""
-        column = np.array([self._position(variant, name) for variant in range(len(self.op_names))], np.int64)
-        return self.words[tasks, column[self.opcode[tasks]]]
+        if not len(tasks):
+            return np.zeros(0, np.int64)
+        return self.words[tasks, self._places[name][self.opcode[tasks]]]
 
-    def _position(self, variant: int, name: str) -> int:
-        fields = self.program.variants[variant].spec.fields
-        return fields.index(name) + 1 if name in fields else 0
+    @cached_property
+    def _places(self) -> dict[str, Ints]:
+        """The word of each field in the records of each variant."""
+        places: dict[str, Ints] = {}
+        for number, variant in enumerate(self.program.variants):
+            for word, name in enumerate(variant.spec.fields, 1):
+                places.setdefault(name, np.zeros(len(self.program.variants), np.int64))[number] = word
+        return places
 
     def constant(self, name: str, tasks: Ints, missing: int = 0) -> Ints:
         """That compile-time constant of the tasks' variants."""

@@ -132,7 +132,7 @@ class _Run:
         self._check(5, lambda: carried.check(columns, matching))
         if bounded and tagged:
             self._order(columns, accesses, packets, matching)
-        if covered and drained:
+        if covered and drained and tagged:
             self._check(12, lambda: meaning.check(columns, matching, self.model))
         longest = epochs.longest(columns.config["phases"])
         self.assumptions.append(f"mailboxes are cleared, and epochs start from 1 again, after at most {longest} tokens")

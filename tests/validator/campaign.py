@@ -19,8 +19,8 @@ from validator import validate
 
 MUTANTS = 500
 CASES = 6
-PLACEMENTS = 6
-RUNS = 6
+PLACEMENTS = 2
+RUNS = 5
 
 
 def block(seed: int, number: int) -> dict[str, Any]:

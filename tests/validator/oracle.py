@@ -66,7 +66,10 @@ class Machine:
         self.program, self.setup, self.prompt = program, setup, prompt
         self.config = program.config
         self.sm = [Sm() for _ in range(program.sms)]
-        self.packets: list[tuple[int, Any]] = [(0, None)] * self.config["packets"]
+        never = (
+            0 if setup.epoch == 1 else -1
+        )  # zeros at first; later what older epochs left, which no tag of the run equals
+        self.packets: list[tuple[int, Any]] = [(never, None)] * self.config["packets"]
         self.kv: dict[int, Any] = {}
         self.logits: dict[int, dict[int, Any]] = {}
         self.atoms = _atoms(program)

@@ -67,8 +67,11 @@ def _empty(columns: Columns, accesses: Footprints) -> list[Violation]:
 def _packets(columns: Columns, packets: Footprints) -> list[Violation]:
     """Theorem: an access lies in one mailbox."""
     boxes = sorted((b for b in columns.program.buffers if b.space == "packets"), key=lambda b: b.offset)
-    if any(b.element_bytes != 8 or b.end > columns.config["packets"] for b in boxes):
-        return [Violation(8, f"mailboxes are not 8-byte packets below config packets = {columns.config['packets']}")]
+    end = max((b.end for b in boxes), default=0)
+    if any(b.element_bytes != 8 for b in boxes) or end != columns.config["packets"]:
+        return [
+            Violation(8, f"mailboxes are not 8-byte packets up to {end} = config packets ({columns.config['packets']})")
+        ]
     begins, ends = (np.array([value(b) for b in boxes], np.int64) for value in (_offset, _end))
     box = np.searchsorted(begins, packets.start, side="right") - 1
     inside = (box >= 0) & (packets.start + packets.length <= ends[np.maximum(box, 0)]) if boxes else packets.start < 0

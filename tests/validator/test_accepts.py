@@ -1,0 +1,57 @@
+"""Real lowerings are accepted, and the oracle finds nothing wrong with them either."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from amk.lower import Knobs, lower
+from schedule_ir import encode
+from tests.validator import campaign, oracle, programs
+from validator import validate
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_lowering(seed: int) -> None:
+    case = programs.random_case(random.Random(1000 + seed))
+    report = validate(case.tables, case.model, case.gpu)
+    assert report.ok, report.text()
+    assert sorted(report.rules) == list(range(1, 13))
+    if seed % 4 == 0:
+        assert campaign.trouble(case.tables, case.model, random.Random(seed), runs=2) is None
+
+
+@pytest.mark.parametrize("splits", [1, 2, 3, 16])
+def test_oracle_agrees_at_every_position_where_the_splits_change(splits: int) -> None:
+    case = programs.case(sms=6, knobs=Knobs(compute_warps=4, chunk_ksteps=4, max_splits=splits, min_split_rows=16))
+    for start in (0, 14, 15, 30, 31, 46):
+        setup = oracle.Setup(start, (False, True, False, True))
+        assert oracle.judge(case.tables, case.model, setup, oracle.by_priority(random.Random(start))) is None
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_accepted_placements_never_hang(seed: int) -> None:
+    """Units dealt at random: whatever the validator accepts must survive the oracle."""
+    rng = random.Random(seed)
+    case = campaign.random_placement(rng)
+    if validate(case.tables, case.model, case.gpu).ok:
+        assert campaign.trouble(case.tables, case.model, rng, runs=4) is None
+
+
+def test_lowering_of_one_layer_can_hang_and_is_rejected() -> None:
+    """An SM without a unit of down releases its K/V rows before another has acquired those of the token before."""
+    case = programs.case(layers=1, sms=8)
+    report = validate(case.tables, case.model, case.gpu)
+    assert [v.rule for v in report.violations[:1]] == [4], report.text()
+    assert "kv_released" in report.violations[0].message
+    assert campaign.trouble(case.tables, case.model, random.Random(5), runs=150) is not None
+
+
+def test_query_blocks_on_several_sms_race_with_the_append() -> None:
+    """More than 8 queries per K/V head: one SM appends into the block that another SM's bulk copy reads."""
+    model = programs.graph(heads=12, kv_heads=1)
+    gpu = programs.target(6)
+    report = validate(encode(lower(model, gpu, 64, "fp16", programs.KNOBS)), model, gpu)
+    assert {v.rule for v in report.violations} == {4}
+    assert "races with the append" in report.violations[0].message

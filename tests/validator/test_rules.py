@@ -1,0 +1,199 @@
+"""Per rule a schedule that holds and its twin that is off by one, side by side."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from schedule_ir import Tables
+from tests.validator import programs
+from tests.validator.mutations import Sheet
+from validator import validate
+from validator.report import Report
+
+CASE = programs.case(bias=True)
+Edit = Callable[[Sheet], object]
+
+
+def edited(edit: Edit, case: programs.Case = CASE) -> Tables:
+    sheet = Sheet(case.tables, random.Random(0))
+    edit(sheet)
+    return sheet.tables()
+
+
+def check(edit: Edit, **options: Any) -> Report:
+    return validate(edited(edit), CASE.model, CASE.gpu, **options)
+
+
+def config(**changes: int) -> Edit:
+    return lambda sheet: sheet.header["config"].update({k: sheet.header["config"][k] + v for k, v in changes.items()})
+
+
+def buffer(name: str, size: int) -> Edit:
+    def edit(sheet: Sheet) -> None:
+        sheet.buffer(name)["size"] += size
+
+    return edit
+
+
+def word(op: str, field: str, change: int, which: int = 0) -> Edit:
+    def edit(sheet: Sheet) -> None:
+        key, place = sheet.find(op)[which]
+        row = sheet.lanes[key][place]
+        row[sheet.column(row, field)] += change
+
+    return edit
+
+
+def nothing(_: Sheet) -> None:
+    """Leaves the schedule as it is."""
+
+
+def swap(op: str, distance: int) -> Edit:
+    """Moves the first task of an op along its lane."""
+
+    def edit(sheet: Sheet) -> None:
+        key, place = sheet.find(op)[0]
+        rows = sheet.lanes[key]
+        rows.insert(place + distance, rows.pop(place))
+
+    return edit
+
+
+def trailing(value: int) -> Edit:
+    def edit(sheet: Sheet) -> None:
+        next(rows for rows in sheet.lanes.values() if rows)[0][11] = value
+
+    return edit
+
+
+def gather_before_publishes(sheet: Sheet) -> None:
+    """The gather of the o projection goes to the front of every compute lane: it waits for what comes behind it."""
+    for key, rows in sheet.lanes.items():
+        if key[1] == 1 and key[2] == 0:
+            place = next(i for i, row in enumerate(rows) if sheet.ops[row[0]] == "gather")
+            rows.insert(1, rows.pop(place))
+
+
+def slots(count: int) -> Edit:
+    return lambda sheet: sheet.header["config"].update(in_flight=sheet.header["config"]["ring_stages"] + count)
+
+
+def row_tail(sheet: Sheet) -> None:
+    """An extra task at the end of the epilogue's body: an unmatched publish."""
+    rows = sheet.lanes[0, 2, 0]
+    rows.append(list(rows[0]))
+
+
+TWINS: list[tuple[int, Edit, Edit]] = [
+    (1, trailing(0), trailing(1)),
+    (1, config(tied_head=0), lambda s: s.header["config"].update(layers=0)),
+    (2, nothing, row_tail),
+    (2, nothing, gather_before_publishes),
+    (3, word("kv_release", "phase", 0), word("kv_release", "phase", -1)),
+    (3, word("publish", "dst", 0), word("publish", "dst", 16)),
+    (5, swap("kv_acquire", 0), swap("kv_acquire", 1)),
+    (6, slots(0), slots(1)),
+    (6, config(ring_stages=-1, in_flight=0, stocked=-1), config(ring_stages=1)),
+    (6, lambda s: s.buffer("shared.ring"), buffer("shared.ring", -1)),
+    (6, lambda s: s.header["config"].update(stocked=s.header["config"]["ring_stages"] - 1),
+     lambda s: s.header["config"].update(stocked=s.header["config"]["ring_stages"])),
+    (7, config(max_seq=-1), config(max_seq=1)),
+    (7, config(min_split_rows=16), config(min_split_rows=8)),
+    (7, buffer("kv", 16), buffer("kv", -1)),
+    (8, lambda s: s.buffer("kv_released"), buffer("kv_released", -1)),
+    (8, lambda s: s.buffer("rope"), buffer("rope", -1)),
+    (8, lambda s: s.buffer("norms"), buffer("norms", -48)),
+    (8, word("copy_tape", "offset", 0), word("copy_tape", "offset", 10_000)),
+    (9, word("head", "row", 0), word("head", "row", 1)),
+    (9, word("copy_tape", "offset", 0), word("copy_tape", "offset", 1)),
+    (9, word("attend", "append", 0), word("attend", "append", -1)),
+    (10, config(phases=1), config(phases=-1)),
+    (12, word("add_norm", "norm", 0), word("add_norm", "norm", 1)),
+    (12, word("attend", "k_src", 0), word("attend", "k_src", 16)),
+    (12, word("combine", "part_src", 0), word("combine", "part_src", 18)),
+    (12, word("publish", "bias", 0), word("publish", "bias", 16)),
+    (12, lambda s: s.header["norms"], lambda s: s.header.update(norms=list(reversed(s.header["norms"])))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "good", "bad"), TWINS, ids=lambda x: str(x) if isinstance(x, int) else "")
+def test_twins(rule: int, good: Edit, bad: Edit) -> None:
+    accepted = check(good)
+    assert accepted.ok, accepted.text()
+    rejected = check(bad)
+    assert rule in {v.rule for v in rejected.violations}, rejected.text()
+
+
+def test_race_of_the_acquire_needs_a_later_unit() -> None:
+    """Rule 4 twins: with two layers every SM contributes between acquire and release; with one it need not."""
+    good, bad = programs.case(sms=8), programs.case(sms=8, layers=1)
+    assert validate(good.tables, good.model, good.gpu).ok
+    assert {v.rule for v in validate(bad.tables, bad.model, bad.gpu).violations} == {4}
+
+
+@pytest.mark.parametrize(
+    ("change", "ok"),
+    [({}, True), ({"sms": 3}, False), ({"smem_bytes": 10_000}, False), ({"arch": "sm_80"}, False)],
+)
+def test_target(change: dict[str, Any], ok: bool) -> None:
+    report = validate(CASE.tables, CASE.model, replace(CASE.gpu, **change))
+    assert report.ok is ok
+    assert ok or {v.rule for v in report.violations} == {11}
+
+
+@pytest.mark.parametrize(("registers", "ok"), [(255, True), (256, False)])
+def test_registers(registers: int, ok: bool) -> None:
+    shared = CASE.program.config["shared_bytes"]
+    report = validate(CASE.tables, CASE.model, CASE.gpu, kernel={"registers": registers, "shared_bytes": shared})
+    assert report.ok is ok
+    assert ok or {v.rule for v in report.violations} == {11}
+
+
+def test_registers_of_ten_warps() -> None:
+    """320 threads may have 168 registers, not 169: the register file is divided by warps rounded up to four."""
+    from amk.lower import Knobs
+
+    case = programs.case(knobs=Knobs(compute_warps=8, chunk_ksteps=8, max_splits=2, min_split_rows=16))
+    shared = case.program.config["shared_bytes"]
+    for registers, ok in ((168, True), (169, False)):
+        kernel = {"registers": registers, "shared_bytes": shared}
+        assert validate(case.tables, case.model, case.gpu, kernel=kernel).ok is ok
+
+
+def test_wrong_model_is_rejected() -> None:
+    other = programs.case(bias=True, layers=3).model
+    assert {v.rule for v in validate(CASE.tables, other, CASE.gpu).violations} == {12}
+    assert {v.rule for v in validate(CASE.tables, None, CASE.gpu).violations} == {12}
+
+
+def test_one_rule_only() -> None:
+    report = check(config(max_seq=1), rule=7)
+    assert {v.rule for v in report.violations} == {7}
+    assert report.rules == (1, 7)
+    assert check(config(max_seq=1), rule="races").ok
+    with pytest.raises(ValueError, match="none of 1"):
+        check(nothing, rule="13")
+
+
+def test_witness_shows_tasks_and_what_is_missing() -> None:
+    text = check(gather_before_publishes).text()
+    assert "deadlock" in text
+    assert "waits for" in text
+    assert "made by SM" in text
+
+
+def test_report_is_json() -> None:
+    import json
+
+    report = check(nothing)
+    data = json.loads(report.json_text())
+    assert data["ok"] is True
+    assert set(data) >= {"ok", "violations", "obligations", "stats", "assumptions"}
+    assert set(data["stats"]) == {"tasks", "lanes", "handoffs", "seconds"}
+    assert np.isclose(data["stats"]["tasks"], len(CASE.tables.records))
