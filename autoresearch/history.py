@@ -95,6 +95,7 @@ class History:
     lineage: dict[str, list[int]] = field(default_factory=dict)
     panels: dict[tuple[int, str], dict[int, dict[str, Any]]] = field(default_factory=dict)
     workers: dict[int, dict[str, Any]] = field(default_factory=dict)
+    schema_refusals: list[str] = field(default_factory=list)
     last_seq: int = 0
 
     def of(self, subject: str) -> list[Trial]:
@@ -240,6 +241,10 @@ def _infrastructure(history: History, event: Event) -> None:
     history.nights[event.night].infrastructure.append(str(event.body.get("reason", "")))
 
 
+def _refused(history: History, event: Event) -> None:
+    history.schema_refusals.append(str(event.body["reason"]))
+
+
 def _trial(history: History, event: Event) -> Trial:
     assert event.trial is not None
     return history.trials[event.trial]
@@ -261,6 +266,7 @@ _HANDLERS = {
     "headline": _headline,
     "agent": _agent,
     "infrastructure": _infrastructure,
+    "refused": _refused,
 }
 
 

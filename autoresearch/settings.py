@@ -25,6 +25,9 @@ DEADLINES: Mapping[str, float] = {
 """Seconds that a worker has for each request."""
 
 
+LEAST_HEADLINE_PAIRS = 10
+
+
 @dataclass(frozen=True)
 class Settings:
     """Of one night. `hours`, `trials`, `gpu_seconds`, `agent_tokens` and `agent_money` are budgets; None: no limit.
@@ -59,6 +62,8 @@ class Settings:
         """A night needs an end."""
         if self.hours is None and self.trials is None and self.gpu_seconds is None:
             raise UsageError("a search needs a budget: give --hours, --trials or --gpu-seconds")
+        if self.headline_pairs < LEAST_HEADLINE_PAIRS:
+            raise UsageError(f"headline_pairs {self.headline_pairs}: an interval needs {LEAST_HEADLINE_PAIRS} or more")
 
     def deadline(self, method: str) -> float:
         """Seconds for a request."""

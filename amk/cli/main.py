@@ -17,7 +17,9 @@ from amk.cli.doctor import doctor
 from amk.cli.generate import generate
 from amk.cli.inspect import inspect
 from amk.cli.options import Settings, debug_option
+from amk.cli.research import research
 from amk.cli.validate import validate
+from amk.cli.verify import verify
 from amk.errors import AmkError
 
 INTERRUPTED = 130
@@ -88,7 +90,7 @@ def cli() -> None:
     """
 
 
-for command in (build, generate, inspect, validate, bench, doctor):
+for command in (build, generate, inspect, validate, verify, bench, research, doctor):
     cli.add_command(command)
 
 

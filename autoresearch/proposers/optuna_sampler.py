@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from amk.errors import UsageError
@@ -24,9 +25,10 @@ class OptunaSampler(Stateless):
 
     def propose(self, view: View) -> Proposal | None:
         """Ask the sampler."""
-        sampler = self._optuna.samplers.TPESampler(
-            seed=view.rng.randrange(1 << 31), multivariate=True, n_startup_trials=6, warn_independent_sampling=False
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # multivariate TPE is marked experimental
+            seed = view.rng.randrange(1 << 31)
+            sampler = self._optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=6)
         study = self._optuna.create_study(sampler=sampler, direction="minimize")
         for score, _, setting in view.scored():
             study.add_trial(self._finished(view.space, setting, score))

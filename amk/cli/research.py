@@ -1,0 +1,302 @@
+"""`amk research`: the unattended search for faster schedules. Every command takes the same DIR first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from amk.cli.options import debug_option, json_option
+from amk.progress import ConsoleProgress
+
+if TYPE_CHECKING:
+    from autoresearch.settings import Settings
+    from autoresearch.study import Study
+
+FOLDER = click.Path(path_type=Path)
+
+
+@click.group()
+def research() -> None:
+    """Search for a faster schedule overnight; journal and report live under DIR.
+
+    \b
+    Exit codes of run and resume: 0 improved, 10 nothing better, 20 infrastructure failure, 130 stopped.
+    """
+
+
+def directory(command: Callable[..., Any]) -> Callable[..., Any]:
+    """DIR: an artifact folder, or the research folder of an earlier run."""
+    command = click.argument("place", metavar="DIR", type=FOLDER)(command)
+    command = click.option("--mode", type=click.Choice(["measured", "predicted"]), help="Which search under DIR.")(
+        command
+    )
+    return debug_option(command)
+
+
+_SUBJECT = (
+    click.argument("place", metavar="DIR|MODEL"),
+    click.option("--gpu", default="auto", show_default=True, metavar="NAME|auto", help="GPU to search for."),
+    click.option("--max-seq", type=click.IntRange(min=1), metavar="N", help="Longest sequence [default: the model's]."),
+    click.option("--kv-dtype", type=click.Choice(["fp16", "bf16", "fp32"]), default="fp16", show_default=True),
+    click.option("--random-weights", type=click.IntRange(min=0), metavar="SEED", help="Weights from a seed."),
+    click.option("--workload", type=FOLDER, metavar="FILE", help="Weighted positions or prompt and output lengths."),
+    click.option("--position", "positions", type=click.IntRange(min=0), multiple=True, metavar="P",
+                 help="Optimise at this position (repeatable), instead of --workload."),
+    click.option("--mode", type=click.Choice(["auto", "measured", "predicted"]), default="auto", show_default=True,
+                 help="Time on the GPU, or predict with the cost model."),
+    click.option("--out", type=FOLDER, metavar="DIR", help="Research folder of a MODEL [default: by model and GPU]."),
+)  # fmt: skip
+
+_NIGHT = (
+    click.option("--hours", type=click.FloatRange(min=0, min_open=True), metavar="H", help="Wall-clock budget."),
+    click.option("--trials", type=click.IntRange(min=0), metavar="N", help="Budget of candidates."),
+    click.option("--gpu-seconds", type=click.FloatRange(min=0, min_open=True), metavar="S",
+                 help="Budget of seconds in which a worker runs."),
+    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="S"),
+    click.option("--aa-pairs", type=click.IntRange(min=0), default=24, show_default=True,
+                 help="Pairs of the A/A panel."),
+    click.option("--plateau", type=click.IntRange(min=1), default=80, show_default=True,
+                 help="End after this many trials without an improvement."),
+    click.option("--min-gain", type=click.FloatRange(0, 0.5), default=0.003, show_default=True,
+                 help="Smallest gain worth keeping, as a fraction."),
+    click.option("--alpha", type=click.FloatRange(0, 0.5, min_open=True), default=0.05, show_default=True,
+                 help="Chance that anything kept in the whole search is no gain."),
+    click.option("--learn-from", type=FOLDER, multiple=True, metavar="DIR", help="Other searches to learn from."),
+)  # fmt: skip
+
+_PROPOSER = (
+    click.option("--proposer", default="mixed", show_default=True, metavar="NAME|CMD",
+                 help="mixed, random, coordinate, evolution, mcts, optuna, llm, or a command that speaks JSON lines."),
+    click.option("--llm-url", metavar="URL", help="OpenAI-compatible endpoint, up to before /chat/completions."),
+    click.option("--llm-model", metavar="NAME"),
+    click.option("--llm-key-env", default="OPENAI_API_KEY", show_default=True, metavar="VARIABLE",
+                 help="Environment variable that holds the key."),
+    click.option("--llm-tokens", type=click.IntRange(min=1), metavar="N", help="Token budget."),
+    click.option("--llm-money", type=click.FloatRange(min=0), metavar="M", help="Money budget, by the two prices."),
+    click.option("--llm-price-in", type=float, default=0.0, metavar="P", help="Per million prompt tokens."),
+    click.option("--llm-price-out", type=float, default=0.0, metavar="P", help="Per million completion tokens."),
+    click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Workers at once (Ray)."),
+    click.option("--ray", metavar="ADDRESS|local", help="Run the workers on a Ray cluster, one GPU each."),
+)  # fmt: skip
+
+
+def options(*groups: tuple[Callable[..., Any], ...]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Several options at once, in the order in which they stand."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed([option for group in groups for option in group]):
+            command = option(command)
+        return debug_option(command)
+
+    return decorate
+
+
+@research.command()
+@options(_SUBJECT, _NIGHT, _PROPOSER)
+def run(**given: Any) -> int:
+    """Run a night on DIR (an artifact or an earlier search) or on MODEL, until a budget is used up."""
+    from autoresearch.session import make_session, open_study
+
+    settings = _settings(given)
+    endpoint = _endpoint(given) if settings.proposer == "llm" else None
+    with ConsoleProgress().step("Reading the checkpoint"):
+        study, subject = open_study(_request(given))
+    click.echo(f"{study.folder}: {subject.mode} search", err=True)
+    session = make_session(study, subject, settings, _say, endpoint, _fleet(given, study, settings))
+    outcome = session.run()
+    return _ended(study, outcome.exit_code, outcome.reason)
+
+
+@research.command()
+@directory
+@options(_PROPOSER[1:])
+def resume(place: Path, mode: Any, **given: Any) -> int:
+    """Go on with the last night of DIR after a crash or a stop; nothing is lost or measured twice."""
+    from autoresearch.session import check_resumable, last_settings, make_session
+    from autoresearch.study import find_study
+
+    study = find_study(place, mode)
+    settings = last_settings(study)
+    check_resumable(study)
+    endpoint = _endpoint(given) if settings.proposer == "llm" else None
+    session = make_session(study, study.subject, settings, _say, endpoint, _fleet(given, study, settings))
+    outcome = session.run(resume=True)
+    return _ended(study, outcome.exit_code, outcome.reason)
+
+
+@research.command()
+@directory
+@json_option
+def status(place: Path, mode: Any, as_json: bool) -> None:
+    """Say how the search in DIR stands."""
+    from autoresearch.report import collect
+    from autoresearch.space import knob_space
+    from autoresearch.study import find_study
+
+    study = find_study(place, mode)
+    facts = collect(study.refresh(), study.subject, knob_space())
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    for line in status_lines(facts):
+        click.echo(line)
+
+
+def status_lines(facts: dict[str, Any]) -> list[str]:
+    """The status for a person."""
+    panel, headline = facts["panel_total"], facts["headline"]
+    lines = [f"{facts['subject']} ({facts['mode']})"]
+    lines.append(f"trials: {', '.join(f'{count} {verdict}' for verdict, count in facts['verdicts'].items()) or 'none'}")
+    if panel["comparisons"]:
+        kept = f"{panel['kept']} of {panel['comparisons']} comparisons kept over {panel['pairs']} pairs"
+        lines.append(f"A/A: {kept}, rate at most {panel['upper']:.1%}")
+    if headline:
+        interval = f"[{headline['least']:.4f}, {headline['most']:.4f}]"
+        lines.append(
+            f"best: trial {headline['trial']}, {headline['factor']:.4f}x {interval}, {headline['pairs']} pairs"
+        )
+    lines += [
+        f"night {n['number']}: {n['hours']:.2f} h, {n['gpu_seconds']:.0f} GPU s; {n['reason']}" for n in facts["nights"]
+    ]
+    return lines
+
+
+@research.command()
+@directory
+@click.option("--out", type=FOLDER, metavar="FILE", help="Where to write [default: report.html under DIR].")
+def report(place: Path, mode: Any, out: Path | None) -> None:
+    """Write the HTML report of the search in DIR."""
+    from autoresearch.report import write_report
+    from autoresearch.study import find_study
+
+    study = find_study(place, mode)
+    click.echo(str(write_report(study, study.subject, out)))
+
+
+@research.command()
+@directory
+@click.option("--export", "out", type=FOLDER, metavar="OUT", help="Build the best schedule as an artifact at OUT.")
+@json_option
+def best(place: Path, mode: Any, out: Path | None, as_json: bool) -> None:
+    """Print the best schedule of DIR with its provenance; with --export, build it."""
+    from autoresearch.best import export_artifact, provenance
+    from autoresearch.study import find_study
+
+    study = find_study(place, mode)
+    facts = provenance(study, study.subject)
+    click.echo(json.dumps(facts) if as_json else json.dumps(facts, indent=1))
+    if out is not None:
+        artifact = export_artifact(study, study.subject, out, ConsoleProgress())
+        click.echo(f"{artifact.path}: built from trial {facts['trial']}", err=True)
+
+
+@research.command()
+@directory
+@click.argument("trial", type=click.IntRange(min=1))
+@click.option("--pairs", type=click.IntRange(min=4), default=20, show_default=True)
+@json_option
+def replay(place: Path, trial: int, mode: Any, pairs: int, as_json: bool) -> None:
+    """Check and measure a TRIAL of DIR again, in a fresh process; its verdict stays."""
+    from autoresearch.replay import replay as replay_trial
+    from autoresearch.session import last_settings, make_session
+    from autoresearch.study import find_study
+
+    study = find_study(place, mode)
+    session = make_session(study, study.subject, last_settings(study), _say)
+    facts = replay_trial(session.supervisor, trial, pairs)
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    then = "never measured" if facts["factor_then"] is None else f"{facts['factor_then']:.4f}x"
+    click.echo(
+        f"trial {trial} ({facts['verdict']} at {facts['rung']}): then {then}, now {facts['now']} ({facts['mode']})"
+    )
+
+
+@research.command()
+@directory
+@click.option("--format", "form", type=click.Choice(["jsonl"]), default="jsonl", show_default=True)
+@click.option("--events", is_flag=True, help="Every event instead of every trial.")
+@click.option("--out", type=FOLDER, metavar="FILE", help="Where to write [default: stdout].")
+def export(place: Path, mode: Any, form: str, events: bool, out: Path | None) -> None:  # noqa: ARG001
+    """Write the journal of DIR as JSON lines: verdicts, witnesses, edits, raw pairs, rewards."""
+    from autoresearch.export import event_lines, trial_lines
+    from autoresearch.space import knob_space
+    from autoresearch.study import find_study
+
+    study = find_study(place, mode)
+    lines = event_lines(study.journal.events()) if events else trial_lines(study.refresh(), knob_space())
+    if out is None:
+        for line in lines:
+            click.echo(line)
+    else:
+        out.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+@research.command()
+@options(_SUBJECT, _NIGHT)
+def serve(**given: Any) -> int:
+    """Be an MCP server over stdio: an agent searches DIR or MODEL with six tools, until it leaves."""
+    from autoresearch.mcp_server import serve_night
+    from autoresearch.session import make_session, open_study
+
+    given["hours"] = given["hours"] or 8.0
+    settings = _settings({**given, "proposer": "agent over MCP"})
+    study, subject = open_study(_request(given))
+    session = make_session(study, subject, settings, _say)
+    return serve_night(session)
+
+
+# Shared
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _request(given: dict[str, Any]) -> Any:
+    from autoresearch.session import Request
+
+    names = ("place", "gpu", "max_seq", "kv_dtype", "random_weights", "workload", "positions", "mode", "out")
+    return Request(**{name: given[name] for name in names})
+
+
+def _settings(given: dict[str, Any]) -> Settings:
+    from autoresearch.settings import Settings
+
+    names = ("hours", "trials", "gpu_seconds", "seed", "aa_pairs", "plateau", "min_gain", "alpha", "proposer")
+    return Settings(
+        **{name: given[name] for name in names},
+        agent_tokens=given.get("llm_tokens"),
+        agent_money=given.get("llm_money"),
+        workers=given.get("workers", 1),
+        learn_from=tuple(str(path) for path in given["learn_from"]),
+    )
+
+
+def _endpoint(given: dict[str, Any]) -> Any:
+    from autoresearch.proposers.llm import endpoint_of
+
+    prices = given["llm_price_in"], given["llm_price_out"]
+    return endpoint_of(given["llm_url"], given["llm_model"], given["llm_key_env"], *prices)
+
+
+def _fleet(given: dict[str, Any], study: Study, settings: Settings) -> Any:
+    if given.get("ray") is None:
+        return None
+    from autoresearch.ray_fleet import RayFleet
+
+    address = None if given["ray"] == "local" else given["ray"]
+    gpus = 1.0 if study.folder.name == "measured" else 0.0
+    return RayFleet(max(settings.workers, given.get("workers", 1)), address, gpus)
+
+
+def _ended(study: Study, code: int, reason: str) -> int:
+    words = {0: "improved", 10: "nothing better", 130: "stopped"}
+    click.echo(f"{words.get(code, code)}: {reason}")
+    click.echo(f"report: {study.folder / 'report.html'}")
+    return code

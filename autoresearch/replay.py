@@ -1,0 +1,49 @@
+"""A trial once more: the same candidate against what it was compared with, in a fresh process, on fresh pairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amk.errors import UsageError
+from autoresearch.history import factor
+from autoresearch.measure import add_pair
+from autoresearch.runs import Runs
+from autoresearch.stats import interval
+from autoresearch.supervisor import Supervisor
+
+
+def replay(supervisor: Supervisor, number: int, pairs: int) -> dict[str, Any]:
+    """Repeat a trial: what it said then, and what it says now. Its verdict stays as it is."""
+    study, settings = supervisor.study, supervisor.settings
+    trial = study.refresh().trials.get(number)
+    if trial is None:
+        raise UsageError(f"trial {number}: there are {', '.join(map(str, study.history.trials)) or 'none'}")
+    against = study.history.trials.get(trial.against or study.history.baselines.get(trial.subject, number), trial)
+    with study.exclusive():
+        study.journal.begin_night(trial.subject, max(study.history.nights), study.history.nights[trial.night].elapsed)
+        with supervisor.runs.worker(None, trial.spec, against.spec) as worker:
+            content = worker.call("lower", {}, settings.deadline("lower"))["content"]
+            gates = worker.call("gates", {"full": False}, settings.deadline("gates"))
+            ratios = _measure(supervisor.runs, worker, number, pairs)
+    seen = interval(ratios, settings.alpha)
+    return {
+        "trial": number,
+        "verdict": trial.verdict,
+        "rung": trial.rung,
+        "same_content": trial.content is None or content == trial.content,
+        "factor_then": None if trial.log_ratio is None else factor(trial.log_ratio),
+        "factor_now": seen.factor,
+        "now": str(seen),
+        "against": against.number,
+        "gates": gates.get("gates", []),
+        "mode": supervisor.subject.mode,
+    }
+
+
+def _measure(runs: Runs, worker: Any, number: int, pairs: int) -> list[float]:
+    """Pairs under a phase of their own, numbered on from earlier replays."""
+    pseudo, phase = -runs.study.journal.night, f"replay/{number}"
+    first, floors = runs.pair_count(pseudo, phase), runs.floors(worker)
+    for index in range(first, first + pairs):
+        add_pair(runs, worker, pseudo, phase, index, floors)
+    return runs.ratios(pseudo, phase)
