@@ -16,7 +16,12 @@ from amk.progress import ConsoleProgress
 @click.command()
 @click.argument("model")
 @click.option("--gpu", default="auto", show_default=True, metavar="NAME|auto", help="GPU to build for.")
-@click.option("--max-seq", type=click.IntRange(min=1), metavar="N", help="Longest sequence [default: the model's].")
+@click.option(
+    "--max-seq",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Longest sequence in tokens [default: the model's, at most 8192].",
+)
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Artifact folder [default: by the model].")
 @click.option("--kv-dtype", type=click.Choice(["fp16", "bf16", "fp32"]), default="fp16", show_default=True)
 @click.option("--random-weights", type=click.IntRange(min=0), metavar="SEED", help="Weights from a seed, not a file.")

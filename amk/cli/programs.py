@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 
 def load_tables(path: Path) -> Tables:
     """The device tables of an artifact folder, or of a Program as one JSON file (what `inspect --json` prints)."""
-    from amk.artifact import read_artifact
+    from amk.artifact import MANIFEST, read_artifact
     from schedule_ir.codec import MalformedTablesError, from_json
 
     if path.is_dir():
         return read_artifact(path).tables
+    if path.name == "program.json" and (path.parent / MANIFEST).is_file():
+        return read_artifact(path.parent).tables  # there it lies beside its tasks
     try:
         return from_json(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -58,3 +58,9 @@ def test_no_gpu_for_auto(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(vars(amk), "build", build)
     result = run("build", "m")
     assert (result.exit_code, result.stderr) == (5, "amk: --gpu auto: no NVIDIA driver on this machine\n")
+
+
+def test_help_names_the_default_length(run: Run) -> None:
+    from amk.pipeline import DEFAULT_MAX_SEQ
+
+    assert f"at most {DEFAULT_MAX_SEQ}" in " ".join(run("build", "--help").stdout.split())
