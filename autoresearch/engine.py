@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -160,6 +160,11 @@ class ModelEngine:
     def timeline(self, build: Build, machine: Machine | None, pos: int) -> dict[str, Any]:  # noqa: ARG002
         """The parts of the prediction."""
         prediction = self._prediction(build.program, pos)
-        names = ("ms_per_token", "bytes", "chain_ms", "imbalance")
-        parts = {name: float(getattr(prediction, name)) for name in names if hasattr(prediction, name)}
-        return {"available": True, "predicted": True, "pos": pos, **parts}
+        names = ("ms_per_token", "stream_ms", "chain_ms", "imbalance", "waits_us")
+        parts = {name: getattr(prediction, name) for name in names if hasattr(prediction, name)}
+        return {"available": True, "predicted": True, "pos": pos, **{name: _plain(x) for name, x in parts.items()}}
+
+
+def _plain(value: Any) -> Any:
+    """A number or a mapping of numbers as JSON data."""
+    return {k: _plain(v) for k, v in value.items()} if isinstance(value, Mapping) else round(float(value), 6)

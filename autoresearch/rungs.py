@@ -129,7 +129,7 @@ class Rungs:
         """The validator's verdict; with `resources`, of the compiled kernel too."""
         import validator
 
-        compiled = self.candidate.kernel.resources if resources else None
+        compiled = self._resources() if resources else None
         target = self.subject.as_target()
         report = validator.validate(self.candidate.tables, self.model.graph, target, kernel=compiled)
         if not report.ok:
@@ -137,6 +137,10 @@ class Rungs:
             reason = f"rule {first.rule}: {first.message}" if first else "an obligation was refuted"
             raise RefusedError("validator", reason, report.text()[:20000])
         return {"obligations": len(report.obligations)}
+
+    def _resources(self) -> dict[str, int]:
+        """Of the compiled kernel, as the validator takes them."""
+        return {**self.candidate.kernel.resources, "shared_bytes": self.candidate.program.config["shared_bytes"]}
 
     def do_compile(self) -> dict[str, Any]:
         """Compile, or take the cubin of an equal source from the cache."""
