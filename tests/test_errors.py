@@ -315,10 +315,7 @@ def test_model_too_large_for_the_gpu(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "program.json"])
 def test_a_sound_artifact_is_accepted(artifact: Path, name: str) -> None:
     result = CliRunner().invoke(cli, ["validate", str(artifact / name), "--json"], prog_name="amk")
-    if not name:
-        assert (result.exit_code, json.loads(result.stdout)["ok"]) == (0, True)
-    else:  # on its own it has no model to be compared with
-        assert [v["rule"] for v in json.loads(result.stdout)["violations"]] == [12]
+    assert (result.exit_code, json.loads(result.stdout)["ok"]) == (0, True)
 
 
 def test_a_real_process_prints_one_line_too(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from amk.progress import ConsoleProgress
     "--max-seq",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Longest sequence in tokens [default: the model's, at most 8192].",
+    help="Longest sequence [default: the model's, at most 8192].",
 )
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Artifact folder [default: by the model].")
 @click.option("--kv-dtype", type=click.Choice(["fp16", "bf16", "fp32"]), default="fp16", show_default=True)

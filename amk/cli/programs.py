@@ -12,15 +12,23 @@ if TYPE_CHECKING:
     from schedule_ir import Program, Tables
 
 
-def load_tables(path: Path) -> Tables:
-    """The device tables of an artifact folder, or of a Program as one JSON file (what `inspect --json` prints)."""
-    from amk.artifact import MANIFEST, read_artifact
-    from schedule_ir.codec import MalformedTablesError, from_json
+def artifact_folder(path: Path) -> Path | None:
+    """The artifact that a path names: its folder, or the program.json in it, which is nothing without its tasks."""
+    from amk.artifact import MANIFEST
 
     if path.is_dir():
-        return read_artifact(path).tables
-    if path.name == "program.json" and (path.parent / MANIFEST).is_file():
-        return read_artifact(path.parent).tables  # there it lies beside its tasks
+        return path
+    return path.parent if path.name == "program.json" and (path.parent / MANIFEST).is_file() else None
+
+
+def load_tables(path: Path) -> Tables:
+    """The device tables of an artifact folder, or of a Program as one JSON file (what `inspect --json` prints)."""
+    from amk.artifact import read_artifact
+    from schedule_ir.codec import MalformedTablesError, from_json
+
+    folder = artifact_folder(path)
+    if folder is not None:
+        return read_artifact(folder).tables
     try:
         return from_json(path.read_text(encoding="utf-8"))
     except OSError as error:

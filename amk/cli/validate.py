@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from amk.cli.options import debug_option, json_option
-from amk.cli.programs import load_tables
+from amk.cli.programs import artifact_folder, load_tables
 from amk.errors import RejectedProgramError
 from amk.progress import ConsoleProgress
 
@@ -41,7 +41,8 @@ def validate(path: Path, rule: int | None, model: str | None, as_json: bool) -> 
     import validator
 
     progress = ConsoleProgress()
-    subject = _artifact(path, progress) if path.is_dir() else _program(path, model)
+    folder = artifact_folder(path)
+    subject = _program(path, model) if folder is None else _artifact(folder, progress)
     with progress.step(f"Validating {path}"):
         report = validator.validate(subject.tables, subject.graph, rule=rule, kernel=subject.kernel)
     click.echo(json.dumps(report.to_json()) if as_json else report.text())
