@@ -24,6 +24,7 @@ DISK_LIMIT = 2 << 30
 """Bytes that a worker may leave in its scratch folder, its log included."""
 
 _CHECK_SECONDS = 0.25
+_END_SECONDS = 1.0
 _SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
 
@@ -41,8 +42,8 @@ class WorkerProcess:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, bufsize=0, start_new_session=True,
                 env=_environment(self.scratch),
             )  # fmt: skip
-        self._requests, self._buffer, self._killed = 0, b"", False
-        self.started = time.monotonic()
+        self._requests, self._buffer, self._killed = 0, bytearray(), False
+        self._checked = 0.0
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -73,17 +74,20 @@ class WorkerProcess:
         assert self._process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
-            while b"\n" not in self._buffer:
+            complete = b"\n" in self._buffer
+            while not complete:
                 left = until - time.monotonic()
                 if left <= 0:
                     raise WorkerLostError("deadline", f"no answer within {deadline:g} s")
                 if selector.select(min(left, _CHECK_SECONDS)):
-                    self._read()
-                self._check_disk()
+                    complete = self._read()
+                if time.monotonic() - self._checked > _CHECK_SECONDS:
+                    self._check_disk()
         line, _, self._buffer = self._buffer.partition(b"\n")
-        return line
+        return bytes(line)
 
-    def _read(self) -> None:
+    def _read(self) -> bool:
+        """Take what there is; whether a line ends in it."""
         assert self._process.stdout is not None
         chunk = os.read(self._process.stdout.fileno(), 1 << 16)
         if not chunk:
@@ -91,9 +95,10 @@ class WorkerProcess:
         self._buffer += chunk
         if len(self._buffer) > MAX_LINE:
             raise WorkerLostError("nonsense", f"an answer of more than {MAX_LINE} bytes")
+        return b"\n" in chunk
 
     def _check_disk(self) -> None:
-        used = folder_bytes(self.scratch)
+        used, self._checked = folder_bytes(self.scratch), time.monotonic()
         if used > self._disk_limit:
             raise WorkerLostError("disk", f"{used} bytes in its scratch folder; at most {self._disk_limit}")
 
@@ -113,6 +118,7 @@ class WorkerProcess:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        _await_end(self._process.pid)
 
     def close(self) -> None:
         """Kill the group and remove the scratch folder. A worker keeps nothing, so there is nothing to wait for."""
@@ -142,6 +148,15 @@ class LocalFleet:
             yield worker
         finally:
             worker.close()
+
+
+def _await_end(group: int) -> None:
+    """Wait until the last process of a killed group is gone: the system takes a moment to end what it killed."""
+    until = time.monotonic() + _END_SECONDS
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        while time.monotonic() < until:
+            os.killpg(group, 0)
+            time.sleep(0.002)
 
 
 def _environment(scratch: Path) -> dict[str, str]:

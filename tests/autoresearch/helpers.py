@@ -33,6 +33,7 @@ def subject(mode: Any = "measured", model: str = "/models/toy") -> Subject:
 
 def write_script(folder: Path, **script: Any) -> Path:
     """What the fake worker does."""
+    folder.mkdir(exist_ok=True)
     path = folder / "script.json"
     path.write_text(json.dumps({"latency": FASTER, "log": str(folder / "log.jsonl"), **script}))
     return path

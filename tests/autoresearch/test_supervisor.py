@@ -1,0 +1,202 @@
+"""Whole nights over a fake worker: what is kept, what is refused and why, and how a night ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoresearch.errors import IMPROVED, INFRASTRUCTURE, NOTHING_BETTER, InfrastructureError
+from autoresearch.history import History, Trial, factor
+from autoresearch.proposers import View, make_proposer
+from autoresearch.proposers.base import Proposal, Stateless
+from autoresearch.space import knob_space
+from autoresearch.supervisor import Outcome, Supervisor
+from tests.autoresearch.helpers import logged, settings, supervisor, write_script
+
+SPACE = knob_space()
+
+
+class Listed(Stateless):
+    """Proposes these settings, one after the other."""
+
+    name = "listed"
+
+    def __init__(self, *changes: Any) -> None:
+        self._changes = list(changes)
+
+    def propose(self, view: View) -> Proposal | None:
+        if not self._changes:
+            return None
+        change = self._changes.pop(0)
+        spec = change if "knobs" in change or "cuda" in change else {"knobs": {**view.incumbent[1], **change}}
+        return Proposal(spec, view.incumbent[0], "listed")
+
+
+def night(
+    folder: Path, *changes: Any, script: dict[str, Any] | None = None, **options: Any
+) -> tuple[Supervisor, Outcome]:
+    """Run a night of these proposals."""
+    made = supervisor(folder, write_script(folder, **(script or {})), settings(**options))
+    return made, made.run(Listed(*changes))
+
+
+def trials(made: Supervisor) -> list[Trial]:
+    return made.study.history.of(made.subject.key)
+
+
+def test_finds_what_is_faster_and_says_by_how_much(tmp_path: Path) -> None:
+    made, outcome = night(tmp_path, {"in_flight": 8}, {"compute_warps": 4}, {"stocked": 10}, {"ring_stages": 8})
+    assert outcome == Outcome(IMPROVED, "no more proposals")
+    assert [t.verdict for t in trials(made)] == ["baseline", "kept", "rejected", "kept", "rejected"]
+    assert [t.rung for t in trials(made)] == ["confirm", "confirm", "screen", "confirm", "screen"]
+    headline = made.current.headline
+    assert headline is not None
+    assert factor(headline["high"]) < 1 / (0.9 * 0.95) < factor(headline["low"])
+    assert headline["trial"] == made.incumbent.number == 4
+    assert trials(made)[3].against == 2
+    panel = made.current.panel[0]
+    assert (panel["pairs"], panel["kept"]) == (8, 0)
+
+
+def test_nothing_better(tmp_path: Path) -> None:
+    made, outcome = night(tmp_path, {"ring_stages": 8}, {"compute_warps": 4})
+    assert outcome.exit_code == NOTHING_BETTER
+    assert made.current.headline is None
+    assert made.current.ended == {"exit_code": NOTHING_BETTER, "reason": "no more proposals"}
+
+
+def test_a_built_in_search_gets_there(tmp_path: Path) -> None:
+    script = write_script(tmp_path, latency={"compute_warps": {"10": 0.96, "12": 0.92}})
+    made = supervisor(tmp_path, script, settings(trials=4))
+    assert made.run(make_proposer("coordinate")).exit_code == IMPROVED  # type: ignore[arg-type]
+    assert (made.incumbent.setting or {})["compute_warps"] == 12
+
+
+@pytest.mark.parametrize(
+    ("faults", "verdict", "rung", "words"),
+    [
+        ({"validate stocked=8": "refuse"}, "rejected", "validate", "a race"),
+        ({"smoke stocked=8": "device"}, "rejected", "smoke", "hung"),
+        ({"compile stocked=8": "crash"}, "quarantined", "isolation", "took down 2 workers: crash"),
+        ({"gates stocked=8": "hang"}, "quarantined", "isolation", "no answer within"),
+        ({"block stocked=8": "nonsense"}, "quarantined", "isolation", "nonsense"),
+        ({"lower stocked=8": "disk"}, "quarantined", "isolation", "disk"),
+    ],
+)
+def test_every_refusal_is_recorded(faults: dict[str, str], verdict: str, rung: str, words: str, tmp_path: Path) -> None:
+    script = write_script(tmp_path, faults=faults)
+    made = supervisor(
+        tmp_path, script, settings(deadline_scale=0.001 if "hang" in str(faults) else 1), disk_limit=4 << 20
+    )
+    if "hang" in str(faults):  # only the gates need to be quick
+        made.settings = made.ladder.settings = made.runs.settings = replace(made.settings, deadline_scale=1 / 900)
+        made.runs.settings = _Quick(made.settings)  # type: ignore[assignment]
+        made.ladder.settings = made.runs.settings
+    made.run(Listed({"stocked": 8}, {"in_flight": 8}))
+    refused, kept = trials(made)[1:]
+    assert (refused.verdict, refused.rung) == (verdict, rung)
+    assert words in refused.reason
+    assert kept.verdict == "kept"
+    attempts = logged(tmp_path, next(iter(faults)).split()[0])
+    assert sum(entry.get("stocked") == 8 for entry in attempts) == (2 if verdict == "quarantined" else 1)
+
+
+class _Quick:
+    """Settings whose gates have one second."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def deadline(self, method: str) -> float:
+        return 1.0 if method == "gates" else 30.0
+
+
+@pytest.mark.parametrize(("answer", "verdict"), [("floor", "rejected"), ("nan", "quarantined")])
+def test_impossible_times_are_no_win(answer: str, verdict: str, tmp_path: Path) -> None:
+    # The baseline is not timed before the first candidate when there is no A/A panel.
+    made, outcome = night(tmp_path, {"in_flight": 8}, script={"faults": {"answer": answer}}, aa_pairs=0)
+    assert outcome.exit_code == NOTHING_BETTER
+    assert trials(made)[1].verdict == verdict
+    assert trials(made)[1].log_ratio is None
+
+
+def test_equal_tables_are_measured_once(tmp_path: Path) -> None:
+    made, _ = night(
+        tmp_path, {"stocked": 8}, {"stocked": 8, "max_splits": 8}, script={"without_effect": ["max_splits"]}
+    )
+    assert [t.verdict for t in trials(made)] == ["baseline", "rejected", "duplicate"]
+    assert trials(made)[2].reason == "lowers to the tables of trial 2"
+    assert all(entry["max_splits"] == 16 for entry in logged(tmp_path, "block"))
+
+
+def test_what_is_no_candidate_is_refused_on_the_first_rung(tmp_path: Path) -> None:
+    made, _ = night(tmp_path, {"cuda": "evil()"}, {"stocked": 99}, {"stocked": 8})
+    assert len(trials(made)) == 2
+    assert [text[:10] for text in made.study.history.schema_refusals] == ["a candidat", "stocked = "]
+
+
+def test_a_broken_default_is_an_infrastructure_failure(tmp_path: Path) -> None:
+    with pytest.raises(InfrastructureError, match="default schedule fails at rung validate") as failure:
+        night(tmp_path, script={"faults": {"validate": "refuse"}})
+    assert failure.value.exit_code == INFRASTRUCTURE
+
+
+def test_a_dead_gpu_ends_the_night_and_resuming_goes_on(tmp_path: Path) -> None:
+    faults = {"smoke stocked=8": "device", "probe": "device"}
+    with pytest.raises(InfrastructureError, match="does not answer any more"):
+        night(tmp_path, {"stocked": 8}, {"in_flight": 8}, script={"faults": faults})
+    again = supervisor(tmp_path, write_script(tmp_path))
+    assert again.study.history.unfinished(again.subject.key)[0].number == 2
+    assert again.run(Listed({"in_flight": 8}), resume=True).exit_code == IMPROVED
+    assert again.study.journal.night == 1
+    assert [t.verdict for t in trials(again)] == ["baseline", "rejected", "kept"]
+
+
+def test_a_changed_checkpoint_is_an_infrastructure_failure(tmp_path: Path) -> None:
+    with pytest.raises(InfrastructureError, match="checkpoint has changed"):
+        night(tmp_path, {"stocked": 8}, script={"faults": {"begin stocked=8": "infrastructure"}})
+
+
+def test_a_nearly_full_disk_stops_the_night(tmp_path: Path) -> None:
+    with pytest.raises(InfrastructureError, match="bytes free"):
+        night(tmp_path, {"stocked": 8}, min_free_bytes=1 << 60)
+
+
+def test_old_winners_win_again_or_go(tmp_path: Path) -> None:
+    night(tmp_path, {"in_flight": 8})
+    made, outcome = night(tmp_path, {"stocked": 8})
+    assert made.incumbent.number == 2
+    assert outcome.exit_code == NOTHING_BETTER  # nothing new this night
+    made, _ = night(tmp_path, {"stocked": 12}, script={"latency": {}})
+    assert made.incumbent.number == 1
+    assert made.study.history.lineage[made.subject.key] == [1, 2, 1]
+
+
+def test_budgets_and_plateau(tmp_path: Path) -> None:
+    three = [{"stocked": 8}, {"stocked": 4}, {"stocked": 3}]
+    assert night(tmp_path / "a", *three, trials=2)[1].reason == "budget of 2 trials used up"
+    assert night(tmp_path / "b", *three, plateau=1)[1].reason == "plateau: 1 trials without an improvement"
+    assert "hours used up" in night(tmp_path / "c", *three, hours=1e-6)[1].reason
+    assert "GPU seconds used up" in night(tmp_path / "d", *three, gpu_seconds=0.01)[1].reason
+
+
+def test_spoiled_pairs_are_kept_and_do_not_count(tmp_path: Path) -> None:
+    made, _ = night(tmp_path, {"in_flight": 8})
+    history: History = made.study.history
+    pairs = history.trials[2].pairs["screen/1"]
+    pairs[0]["valid"] = False
+    assert len(history.trials[2].ratios("screen/1")) == len(pairs) - 1
+
+
+def test_two_lanes_at_once(tmp_path: Path) -> None:
+    made = supervisor(tmp_path, write_script(tmp_path), settings(trials=4), size=2)
+    made.run(Listed({"in_flight": 8}, {"stocked": 10}, {"stocked": 8}, {"compute_warps": 4}))
+    assert [t.verdict for t in trials(made)].count("kept") >= 1
+    assert all(t.verdict for t in trials(made))
+    assert (made.incumbent.setting or {})["in_flight"] == 8
