@@ -14,17 +14,16 @@ from amk.runtime.machine import Launch, LaunchResult
 from amk.runtime.session import Session
 
 
-def poison(machine: CudaMachine) -> None:
+def poison(machine: CudaMachine, kv: bool = True) -> None:
     """Fill everything that a launch is to write with 0xFF (NaN, or a tag that never comes): packets, K/V, logits.
 
-    The K/V cache is empty afterwards. Tokens are in pinned memory, which every launch fills with 0xFF itself.
+    The K/V cache is empty afterwards, unless `kv` is false. Tokens are in pinned memory, which every launch fills with
+    0xFF itself.
     """
-    kv = machine.program.buffer("kv")
-    regions = [
-        (int(machine._params.packets), 8 * machine.program.config["packets"]),
-        (machine.kv_address, kv.size * kv.element_bytes),
-        machine._logits,
-    ]
+    cache = machine.program.buffer("kv")
+    regions = [(int(machine._params.packets), 8 * machine.program.config["packets"]), machine._logits]
+    if kv:
+        regions.append((machine.kv_address, cache.size * cache.element_bytes))
     call(driver().cuCtxSetCurrent, machine._context)
     for address, size in regions:
         if size:
