@@ -18,7 +18,7 @@ STRIKES = 2
 """Kills or crashes after which a candidate is never run again."""
 
 LOST_RUNS = 5
-"""Runs of one candidate that the supervisor did not survive: then it is the candidate's fault."""
+"""Runs of one candidate in a row that neither got anywhere nor ended: then it takes down more than its worker."""
 
 
 @dataclass
@@ -166,6 +166,7 @@ def _content(history: History, event: Event) -> None:
 def _passed(history: History, event: Event) -> None:
     trial = _trial(history, event)
     trial.passed[str(event.phase)] = event.body
+    trial.open_runs = 0
     if event.phase == "gates":
         history.screened[event.subject] = history.screened.get(event.subject, 0) + 1
         trial.ordinal = history.screened[event.subject]
@@ -176,7 +177,9 @@ def _pair(history: History, event: Event) -> None:
     if event.trial is None or event.trial <= 0:
         history.panels.setdefault((event.night, phase), {})[event.idx or 0] = event.body
     else:
-        _trial(history, event).pairs.setdefault(phase, {})[event.idx or 0] = event.body
+        trial = _trial(history, event)
+        trial.pairs.setdefault(phase, {})[event.idx or 0] = event.body
+        trial.open_runs = 0
 
 
 def _run_start(history: History, event: Event) -> None:

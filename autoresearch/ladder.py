@@ -66,7 +66,7 @@ class Ladder:
         if len(trial.strikes) >= STRIKES:
             reason = f"took down {len(trial.strikes)} workers: {trial.strikes[-1][:500]}"
         elif trial.open_runs >= LOST_RUNS:
-            reason = f"{trial.open_runs} of its runs never ended"
+            reason = f"{trial.open_runs} runs in a row never ended"
         else:
             return False
         self._verdict(trial, QUARANTINED, "isolation", reason)

@@ -1,0 +1,128 @@
+"""SIGKILL of the supervisor at every state, then a restart: nothing lost, nothing measured twice, no orphan."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from autoresearch.errors import IMPROVED
+from autoresearch.history import Trial
+from autoresearch.study import Study
+from tests.autoresearch.helpers import write_script
+
+NIGHT = Path(__file__).parent / "night.py"
+LATENCY = {"compute_warps": {"10": 0.9}}
+STATES = (
+    "night:1",
+    "proposed:1",
+    "before:run_start:1",
+    "run_start:1",
+    "content:1",
+    "passed:compile:1",
+    "passed:gates:1",
+    "before:verdict:1",
+    "verdict:1",
+    "pair:aa:3",
+    "before:panel:1",
+    "panel:1",
+    "pair:screen:2",
+    "before:pair:screen:1",
+    "run_end:1",
+    "passed:full gates:1",
+    "pair:confirm:3",
+    "before:verdict:1",
+    "verdict:1",
+    "pair:screen:3",
+    "pair:headline:4",
+    "before:headline:1",
+    "headline:1",
+    "before:night_end:1",
+)
+
+
+def run(folder: Path, script: Path, kill_at: str) -> int:
+    command = [sys.executable, str(NIGHT), str(folder), str(script), kill_at]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode in (-signal.SIGKILL, IMPROVED), done.stderr
+    return done.returncode
+
+
+def finished(folder: Path) -> list[Trial]:
+    study = Study(folder / "study")
+    trials = list(study.history.trials.values())
+    assert all(trial.verdict for trial in trials)
+    return trials
+
+
+def log(folder: Path) -> list[tuple[str, dict[str, int], int]]:
+    return [tuple(json.loads(line)) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+def gone(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_sigkill_at_every_state(tmp_path: Path) -> None:
+    script = write_script(tmp_path, latency=LATENCY)
+    kills = sum(run(tmp_path, script, state) == -signal.SIGKILL for state in STATES)
+    assert kills >= len(STATES) - 3  # a state that an earlier kill has passed does not come again
+    assert run(tmp_path, script, "") == IMPROVED
+
+    clean = tmp_path / "clean"
+    assert run(clean, write_script(clean, latency=LATENCY), "") == IMPROVED
+
+    killed, whole = finished(tmp_path), finished(clean)
+    assert [t.spec for t in killed] == [t.spec for t in whole]
+    assert [t.verdict for t in killed] == [t.verdict for t in whole] == ["baseline", "rejected", "kept", "rejected"]
+    study = Study(tmp_path / "study")
+    assert list(study.history.nights) == [1]
+    assert study.history.nights[1].headline is not None
+    check_pairs(study, kills, tmp_path)
+    assert all(gone(pid) for _, _, pid in log(tmp_path))
+
+
+def check_pairs(study: Study, kills: int, folder: Path) -> None:
+    """Every pair that was measured is in the journal once, but for those on their way when a kill came."""
+    events = [event for event in study.journal.events() if event.kind == "pair"]
+    keys = Counter((event.trial, event.phase, event.idx) for event in events)
+    assert set(keys.values()) == {1}
+    for trial, phase in {(event.trial, event.phase) for event in events}:
+        indices = sorted(event.idx or 0 for event in events if (event.trial, event.phase) == (trial, phase))
+        assert indices == list(range(len(indices)))
+    blocks = sum(method == "block" for method, _, _ in log(folder))
+    assert 0 <= blocks - len(events) <= kills
+    rungs = Counter((event.trial, event.phase) for event in study.journal.events() if event.kind == "passed")
+    assert set(rungs.values()) == {1}
+
+
+def test_sigkill_while_the_worker_measures_or_hangs(tmp_path: Path) -> None:
+    script = write_script(tmp_path, latency=LATENCY, seconds={"block": 0.03}, faults={"smoke compute_warps=6": "hang"})
+    command = [sys.executable, str(NIGHT), str(tmp_path), str(script), ""]
+    for method in ("block", "smoke"):
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as supervisor:
+            wait_for(tmp_path, method)
+            supervisor.kill()
+    until = time.monotonic() + 10
+    while not all(gone(pid) for _, _, pid in log(tmp_path)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert all(gone(pid) for _, _, pid in log(tmp_path))
+    assert run(tmp_path, write_script(tmp_path, latency=LATENCY), "") == IMPROVED
+    assert [t.verdict for t in finished(tmp_path)] == ["baseline", "rejected", "kept", "rejected"]
+
+
+def wait_for(folder: Path, method: str) -> None:
+    """Until a worker has begun `method` (smoke: of the candidate that hangs there)."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        if (folder / "log.jsonl").exists():
+            begun = [spec for name, spec, _ in log(folder) if name == method]
+            if begun and (method == "block" or begun[-1]["compute_warps"] == 6):
+                return
+        time.sleep(0.02)
+    raise AssertionError(f"{method} never began")
