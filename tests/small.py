@@ -21,4 +21,5 @@ def small_model(folder: Path, **changes: Any) -> Path:
 
 def small_artifact(model: Path, out: Path, gpu: str = "h200", **options: Any) -> Artifact:
     """Build it for a GPU."""
-    return amk.build(model, **({"gpu": gpu, "max_seq": MAX_SEQ, "out": out} | options))
+    settings: dict[str, Any] = {"max_seq": MAX_SEQ} | options
+    return amk.build(model, gpu=gpu, out=out, **settings)

@@ -60,8 +60,8 @@ def test_source(update_golden: bool) -> None:
 
 @pytest.mark.parametrize(("case", "engine", "kv_type"), [("sm80", "copy_async", 0), ("sm120", "copy_bulk", 2)])
 def test_other_targets_change_sizes_and_headers_only(case: str, engine: str, kv_type: int) -> None:
-    lines = [emit_source(program(name)).splitlines() for name in ("sm90", case)]
-    changed = [line for line in difflib.ndiff(*lines) if line.startswith("+ ")]
+    first, second = (emit_source(program(name)).splitlines() for name in ("sm90", case))
+    changed = [line for line in difflib.ndiff(first, second) if line.startswith("+ ")]
     rest = [line for line in changed if not line.startswith("+ constexpr int k")]
     expected = [f"#define AMK_KV_TYPE {kv_type}"] * (kv_type != 0) + [f'#include "{engine}.cuh"'] * (case == "sm80")
     assert sorted(line[2:].split("  //")[0] for line in rest[1:]) == sorted(expected)

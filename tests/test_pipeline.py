@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ def test_an_artifact_of_the_same_inputs_is_kept(model: Path, tmp_path: Path) -> 
     "changes",
     [{"gpu": "h100-sxm"}, {"max_seq": 64}, {"kv_dtype": "bf16"}, {"knobs": Knobs(in_flight=3)}, {"random_weights": 1}],
 )
-def test_an_artifact_of_other_inputs_is_replaced(model: Path, tmp_path: Path, changes: dict[str, object]) -> None:
+def test_an_artifact_of_other_inputs_is_replaced(model: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
     out = tmp_path / "out"
     small_artifact(model, out)
     before = read_artifact(out).manifest["build"]

@@ -132,5 +132,7 @@ def check_tokens(reference: Reference, tokens: Sequence[int], kv_dtype: str) -> 
 
 
 def unstoppable(session: Session) -> Session:
-    """A session on the same machine that decodes past stop tokens, as the reference does."""
-    return Session(session.machine, replace(session.graph, eos_token_ids=()))
+    """A session on the same machine, and its K/V, that decodes past stop tokens, as the reference does."""
+    endless = Session(session.machine, replace(session.graph, eos_token_ids=()))
+    endless._decoder.history = session._decoder.history
+    return endless
