@@ -18,6 +18,7 @@ from validator.progress import Order
 from validator.report import Violation
 
 MOST_SHOWN = 4
+AT_ONCE = 250_000
 MOST_POSITIONS = 1 << 22
 
 
@@ -85,25 +86,44 @@ class _View:
 
 def _unordered_reads(view: _View, pairs: Pairs, activity: Activity, where: str) -> list[Violation]:
     """Theorem: every reader of a value happens before every writer of the next value."""
-    hands, columns = view.graph.hands, view.graph.columns
-    before, after, token = _weakest(view, pairs)
+    hands = view.graph.hands
     readers = np.nonzero(activity.readers[0])[0]
     readers = readers[np.argsort(hands.reader_group[readers], kind="stable")]
-    group = hands.reader_group[readers]
-    begin, end = np.searchsorted(group, before), np.searchsorted(group, before, side="right")
+    weakest = _weakest(view, pairs)
+    begin = np.searchsorted(hands.reader_group[readers], weakest.before)
+    end = np.searchsorted(hands.reader_group[readers], weakest.before, side="right")
+    problems: list[Violation] = []
+    for part in _parts(end - begin):
+        chosen = Pairs(weakest.before[part], weakest.after[part], weakest.token[part])
+        problems += _late_reads(view, chosen, readers, begin[part], end[part], where)
+        if problems:
+            break
+    return problems
+
+
+def _parts(sizes: Ints) -> list[slice]:
+    """Slices of pairs with about AT_ONCE readers in all, so that memory stays small."""
+    cuts = np.searchsorted(np.cumsum(sizes), np.arange(AT_ONCE, int(sizes.sum()) + 1, AT_ONCE)).tolist()
+    edges = sorted({0, *cuts, len(sizes)})
+    return [slice(a, b) for a, b in pairwise(edges)]
+
+
+def _late_reads(view: _View, pairs: Pairs, readers: Ints, begin: Ints, end: Ints, where: str) -> list[Violation]:
+    """Of these pairs, those of which a reader (readers[begin:end]) is not known to be done by the writer."""
+    hands, columns = view.graph.hands, view.graph.columns
     count = end - begin
-    pair = np.repeat(np.arange(len(before)), count)
+    pair = np.repeat(np.arange(len(begin)), count)
     reader = readers[np.arange(len(pair)) - np.repeat(np.cumsum(count) - count, count) + begin[pair]]
     task = hands.reader_task[reader]
     component = columns.sm[task] * 3 + columns.lane[task]
-    late = view.known(after[pair], token[pair], component) <= columns.index[task]
+    late = view.known(pairs.after[pair], pairs.token[pair], component) <= columns.index[task]
     return [
-        _race(view.graph, int(task[i]), "reads", int(after[pair[i]]), int(token[pair[i]]), where)
+        _race(view.graph, int(task[i]), "reads", int(pairs.after[pair[i]]), int(pairs.token[pair[i]]), where)
         for i in _sample(np.nonzero(late)[0])
     ]
 
 
-def _weakest(view: _View, pairs: Pairs) -> tuple[Ints, Ints, Ints]:
+def _weakest(view: _View, pairs: Pairs) -> Pairs:
     """Of the pairs of a group with writers of the same knowledge of other SMs, the one that knows least of its own."""
     task = view.graph.hands.writer_task[pairs.after]
     own = view.graph.matching.known_compute[task]
@@ -112,7 +132,7 @@ def _weakest(view: _View, pairs: Pairs) -> tuple[Ints, Ints, Ints]:
     first = np.ones(len(ranked), bool)
     first[1:] = key[ranked][1:] != key[ranked][:-1]
     chosen = ranked[first]
-    return pairs.before[chosen], pairs.after[chosen], pairs.token[chosen]
+    return Pairs(pairs.before[chosen], pairs.after[chosen], pairs.token[chosen])
 
 
 def _unordered_writes(view: _View, pairs: Pairs, where: str) -> list[Violation]:

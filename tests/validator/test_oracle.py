@@ -1,0 +1,87 @@
+"""The validator against every interleaving of small programs, and the oracle's own sharpness."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from schedule_ir import encode
+from tests.validator import mutations, oracle, programs, toys
+from validator import validate
+
+RIGHT_ORDER = [[("make", 0, 0), ("wait", 1, 0), ("make", 0, 1)], [("wait", 0, 0), ("make", 1, 0), ("wait", 0, 1)]]
+CROSSED = [[("wait", 1, 0), ("make", 0, 0)], [("wait", 0, 0), ("make", 1, 0)]]
+UNORDERED = [[("make", 0, 0)], [("wait", 0, 0), ("make", 1, 0)]]
+TOO_EARLY = [[("make", 0, 0), ("make", 0, 1)], [("wait", 0, 0), ("wait", 0, 1), ("make", 1, 0)]]
+
+
+def everywhere(
+    steps: list[list[toys.Step]], mailboxes: int, tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> str | None:
+    """What goes wrong under some interleaving of a toy (one warp per compute lane keeps the states few)."""
+    monkeypatch.setattr(oracle, "WARPS", 1)
+    program = toys.toy(steps, mailboxes)
+    setup = oracle.Setup(heads=(False,) * tokens)
+    return oracle.explore(lambda: oracle.Machine(program, setup, [0] * tokens))
+
+
+def order_rules(steps: list[list[toys.Step]], mailboxes: int) -> set[int]:
+    """Rules of order that a toy breaks."""
+    program = toys.toy(steps, mailboxes)
+    report = validate(encode(program), None, None)
+    assert "not checked: no order" not in report.text()
+    return {v.rule for v in report.violations} & {2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    ("steps", "fault", "rules"),
+    [(CROSSED, "deadlock", {2}), (UNORDERED, "deadlock", {4}), (TOO_EARLY, "deadlock", {4})],
+)
+def test_known_toys(steps: list[list[toys.Step]], fault: str, rules: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (everywhere(steps, 2, 2, monkeypatch) or "").startswith(fault)
+    assert order_rules(steps, 2) == rules
+
+
+def test_right_toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [[("wait", 1, 1), ("make", 0, 0)], [("make", 1, 1), ("wait", 0, 0)]]
+    assert order_rules(steps, 2) <= {4}
+    ring = [[("make", 0, 0), ("wait", 1, 0), ("make", 0, 1), ("wait", 1, 1)],
+            [("wait", 0, 0), ("make", 1, 0), ("wait", 0, 1), ("make", 1, 1)]]  # fmt: skip
+    assert order_rules(ring, 2) == set()
+    assert everywhere(ring, 2, 2, monkeypatch) is None
+
+
+def test_accepted_toys_have_no_bad_interleaving(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over random small programs: whatever keeps the rules of order never hangs, in any interleaving of two tokens."""
+    accepted = rejected = confirmed = 0
+    for seed in range(60):
+        rng = random.Random(seed)
+        steps, mailboxes = toys.random_steps(rng)
+        rules = order_rules(steps, mailboxes)
+        if rules:
+            rejected += 1
+            if rejected <= 10:
+                confirmed += everywhere(steps, mailboxes, 2, monkeypatch) is not None
+            continue
+        accepted += 1
+        assert everywhere(steps, mailboxes, 2, monkeypatch) is None, steps
+    assert accepted >= 10
+    assert confirmed >= 5
+
+
+@pytest.mark.parametrize(
+    "name", ["dropped_publish", "wrong_tag", "wrong_norm", "units_swapped", "dropped_split", "no_append"]
+)
+def test_oracle_sees_what_is_wrong(name: str) -> None:
+    """The judge is not blind: in most runs it finds mutants that are wrong."""
+    case = programs.case()
+    kind = next(k for k in mutations.KINDS if k.name == name)
+    rng = random.Random(name)
+    found = 0
+    for _ in range(8):
+        broken = mutations.mutate(case.tables, kind, rng)
+        if broken is not None:
+            setup = oracle.Setup(rng.choice([3, 15, 20]), (False, True, True))
+            found += oracle.judge(broken, case.model, setup, oracle.randomly(rng)) is not None
+    assert found >= 4
