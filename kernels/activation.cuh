@@ -7,11 +7,25 @@ namespace amk {
 
 constexpr int kPollRounds = 8;  // packet pairs that a thread polls together: one L2 round trip for all of them
 
+// One thread polls for the warp until its packet of the batch's last round, the likely latest, is there. All threads
+// polling all packets all the time would take L2 bandwidth from the weight stream.
+template <int kSteps>
+__device__ __forceinline__ void wait_sentinel(
+    const ComputeLane& lane, const u64* source, u32 tag, int round, int length) {
+  if (lane.thread == 0 && Slice<kSteps>::valid(lane, round, length)) {
+    const u64* packet = source + Slice<kSteps>::element(lane, round);
+    Spin spin;
+    while (!arrived(load_packet(packet), tag)) spin.again(lane);
+  }
+  __syncwarp();
+}
+
 // Polls a batch of this thread's packet pairs until all have arrived. Elements from `length` on are zero.
 template <int kSteps, int kCount>
 __device__ __forceinline__ void poll_batch(
     const ComputeLane& lane, const u64* source, u32 tag, int first_round, int length, float (&values)[kCount][2]) {
   const TraceWait traced(lane.trace);
+  wait_sentinel<kSteps>(lane, source, tag, first_round + kCount - 1, length);
   Spin spin;
   for (;;) {
     u64 a[kCount], b[kCount];
@@ -101,7 +115,7 @@ struct EmbedNorm {
       }
 #pragma unroll
       for (int i = 0; i < kCount; i++) {
-        *residual(first + i) = values[i];
+        *residual(lane, first + i) = values[i];
         Norm<kSteps>::store(lane, first + i, values[i], weights[i], sum);
       }
     });
@@ -138,7 +152,7 @@ struct AddNorm {
 #pragma unroll
       for (int i = 0; i < kCount; i++) {  // before the wait: nothing here depends on it
         weights[i] = Norm<kSteps>::weight(lane, task.first.w, first + i);
-        values[i] = *residual(first + i);
+        values[i] = *residual(lane, first + i);
       }
 #pragma unroll
       for (int part = 0; part < kParts; part++) {
@@ -152,7 +166,7 @@ struct AddNorm {
       }
 #pragma unroll
       for (int i = 0; i < kCount; i++) {
-        *residual(first + i) = values[i];
+        *residual(lane, first + i) = values[i];
         Norm<kSteps>::store(lane, first + i, values[i], weights[i], sum);
       }
     });

@@ -31,7 +31,7 @@ struct Softmax {
   }
 
   __device__ __forceinline__ void rescale(float top_now) {
-    const float factor = exp2f(top - top_now);
+    const float factor = exp2_fast(top - top_now);
     top = top_now;
     sum *= factor;
 #pragma unroll
@@ -52,7 +52,7 @@ template <typename Keys, typename Values>
 __device__ __forceinline__ void attend_block(Softmax& state, int thread, int rows, Keys&& keys, Values&& values) {
   const uint4* queries = reinterpret_cast<const uint4*>(shared + kScratchOffset) + thread;
   float scores[2][4] = {};
-#pragma unroll
+#pragma unroll 8
   for (int i = 0; i < kHeadSteps; i++) {
     const uint4 q = queries[i * 32];
     const Kv::Fragment k = keys(i);
@@ -79,7 +79,7 @@ __device__ __forceinline__ void attend_block(Softmax& state, int thread, int row
   uint4 p;
 #pragma unroll
   for (int n = 0; n < 2; n++) {
-    const float a = exp2f(s[n][0] - top), b = exp2f(s[n][1] - top);
+    const float a = exp2_fast(s[n][0] - top), b = exp2_fast(s[n][1] - top);
     state.sum += a + b;
     split_pair<Kv::Mma>(a, b, n ? p.z : p.x, n ? p.w : p.y);
   }
@@ -102,23 +102,24 @@ struct Attend {
   static constexpr int kHalf = kRotaryDim / 2;
 
   struct Fields {
-    int kv_head, query, key, value, phase, partial, output, append;
+    int kv_head, phase, query, key, value, partial, output, append;
   };
 
   static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
-    const int4 second = task.second(), third = task.third();
-    const Fields f{task.first.y, task.first.z, task.first.w, second.x, second.y, second.w, third.x, third.y};
-    const int index = second.z;
+    const int index = task.first.y;
     const Split split(lane.pos(), index);
     if (!split.active) return;
+    const int4 second = task.second(), third = task.third();
+    const Fields f{task.first.z, task.first.w, second.x, second.y, second.z, second.w, third.x, third.y};
+    const int partials = min(kComputeWarps, (split.end - split.begin + kKvBlock - 1) / kKvBlock + split.last);
     load_queries(lane, f, split.last);
     compute_barrier<kComputeThreads>();
     Softmax state;
     cached_blocks(lane, split, state);
     if (split.last) new_block(lane, split, state);
-    leave_partial(lane, state);
+    if (lane.warp < partials) leave_partial(lane, state);
     compute_barrier<kComputeThreads>();
-    publish(lane, f, split, index);
+    publish(lane, f, split, index, partials);
     if (split.last && f.append) append(lane, f.kv_head);
     compute_barrier<kComputeThreads>();  // the scratch region is free for the next task
   }
@@ -139,7 +140,7 @@ struct Attend {
     const u64* source[kItems];
 #pragma unroll
     for (int i = 0; i < kItems; i++) {
-      const int item = threadIdx.x + i * kComputeThreads, row = item / kPairs, pair = item % kPairs;
+      const int item = lane.index() + i * kComputeThreads, row = item / kPairs, pair = item % kPairs;
       const int base = row < kQueries ? f.query + row * kHeadDim : row == kQueries ? f.key : f.value;
       source[i] = item < count ? packets + base : nullptr;
       angle[i] = make_float2(1.f, 0.f);
@@ -149,7 +150,7 @@ struct Attend {
     poll_pairs<kItems>(lane, source, tag, values);
 #pragma unroll
     for (int i = 0; i < kItems; i++) {
-      const int item = threadIdx.x + i * kComputeThreads;
+      const int item = lane.index() + i * kComputeThreads;
       if (!source[i]) continue;
       const float a = values[i][0] * angle[i].x - values[i][1] * angle[i].y;
       const float b = values[i][1] * angle[i].x + values[i][0] * angle[i].y;
@@ -167,7 +168,7 @@ struct Attend {
 #pragma unroll
       for (int i = 0; i < kItems; i++) {
         if (!source[i]) continue;
-        const int2 dims = pair_dims((threadIdx.x + i * kComputeThreads) % kPairs);
+        const int2 dims = pair_dims((lane.index() + i * kComputeThreads) % kPairs);
         const u64 a = load_packet(source[i] + dims.x), b = load_packet(source[i] + dims.y);
         all &= arrived(a, tag) & arrived(b, tag);
         values[i][0] = value_of(a);
@@ -267,24 +268,26 @@ struct Attend {
     }
   }
 
-  // Merges the warps' partial results in order; normalised where there is only this split.
-  static __device__ __forceinline__ void publish(ComputeLane& lane, const Fields& f, const Split& split, int index) {
+  // Merges the partial results of the warps that had a block, in order; normalised where there is only this split.
+  static __device__ __forceinline__ void publish(ComputeLane& lane, const Fields& f, const Split& split, int index, int partials) {
     const u32 tag = lane.tag(f.phase);
-    for (int i = threadIdx.x; i < kQueries * kHeadDim; i += kComputeThreads) {
+    for (int i = lane.index(); i < kQueries * kHeadDim; i += kComputeThreads) {
       const int query = i / kHeadDim, dim = i % kHeadDim;
       float top = -infinity();
 #pragma unroll
-      for (int warp = 0; warp < kComputeWarps; warp++) top = fmaxf(top, partial_row(warp, query, kQueries)[kHeadDim]);
+      for (int warp = 0; warp < kComputeWarps; warp++)
+        if (warp < partials) top = fmaxf(top, partial_row(warp, query, kQueries)[kHeadDim]);
       float output = 0.f, sum = 0.f;
 #pragma unroll
       for (int warp = 0; warp < kComputeWarps; warp++) {
+        if (warp >= partials) continue;
         const float* row = partial_row(warp, query, kQueries);
-        const float factor = exp2f(row[kHeadDim] - top);
+        const float factor = exp2_fast(row[kHeadDim] - top);
         output += factor * row[dim];
         sum += factor * row[kHeadDim + 1];
       }
       if (split.count == 1) {
-        publish_packet(lane.params.packets + f.output + i, output / sum, tag);
+        publish_packet(lane.params.packets + f.output + i, __fdividef(output, sum), tag);
         continue;
       }
       u64* row = lane.params.packets + f.partial + (index * kHeads + query) * kPartialWords;
@@ -301,7 +304,7 @@ struct Attend {
   static __device__ __forceinline__ void append(ComputeLane& lane, int kv_head) {
     u8* block = lane.params.kv + kv_block_offset(kv_head, lane.pos() / kKvBlock);
     const int p = lane.pos() % kKvBlock;
-    for (int dim = threadIdx.x; dim < kHeadDimPadded; dim += kComputeThreads) {
+    for (int dim = lane.index(); dim < kHeadDimPadded; dim += kComputeThreads) {
       const float key = dim < kHeadDim ? new_row()[dim] : 0.f;
       const float value = dim < kHeadDim ? new_row()[kHeadDimPadded + dim] : 0.f;
       u8* fragment = block + (dim / 16) * Kv::kFragmentBytes;

@@ -48,7 +48,7 @@ struct Combine {
       spin.again(lane);
     }
     const float top_now = fmaxf(top, value_of(tops));
-    const float old = exp2f(top - top_now), fresh = exp2f(value_of(tops) - top_now);
+    const float old = exp2_fast(top - top_now), fresh = exp2_fast(value_of(tops) - top_now);
     top = top_now;
     sum = sum * old + value_of(sums) * fresh;
 #pragma unroll
@@ -56,16 +56,16 @@ struct Combine {
   }
 
   static __device__ __forceinline__ void publish(ComputeLane& lane, u64* target, u32 tag, int rows) {
-    for (int dim = threadIdx.x; dim < kHeadDim; dim += kComputeThreads) {
+    for (int dim = lane.index(); dim < kHeadDim; dim += kComputeThreads) {
       float top = -infinity(), output = 0.f, sum = 0.f;
       for (int warp = 0; warp < rows; warp++) top = fmaxf(top, partial_row(warp, 0, 1)[kHeadDim]);
       for (int warp = 0; warp < rows; warp++) {
         const float* row = partial_row(warp, 0, 1);
-        const float factor = exp2f(row[kHeadDim] - top);
+        const float factor = exp2_fast(row[kHeadDim] - top);
         output += factor * row[dim];
         sum += factor * row[kHeadDim + 1];
       }
-      publish_packet(target + dim, output / sum, tag);
+      publish_packet(target + dim, __fdividef(output, sum), tag);
     }
   }
 };

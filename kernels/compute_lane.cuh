@@ -12,11 +12,15 @@ struct ComputeLane : LaneState {
   RingCursor next;
   ReduceCursor reduce;
   float sum_of_squares = 0.f;  // this warp's part, of the residual that was last normalised
-  int token;
+  int token = 0;
   bool stop = false;
 
-  __device__ explicit ComputeLane(const Params& p)
-      : LaneState(p, kCompute), warp(threadIdx.x >> 5), token(p.given[0]) {}
+  __device__ explicit ComputeLane(const Params& p) : LaneState(p, kCompute), warp(threadIdx.x >> 5) {}
+
+  __device__ __forceinline__ void forget_thread() { asm volatile("" : "+r"(thread), "+r"(warp)); }
+
+  // Index among the compute threads.
+  __device__ __forceinline__ int index() const { return warp * 32 + thread; }
 
   __device__ __forceinline__ void release_ring_slot() {
     __syncwarp();
@@ -64,8 +68,8 @@ __device__ __forceinline__ const uint2* load_x(const ComputeLane& lane) {
 }
 
 // Every SM keeps the whole residual in fp32; each thread reads and writes only its own elements.
-__device__ __forceinline__ float2* residual(int round) {
-  return reinterpret_cast<float2*>(shared + kResidualOffset) + round * kComputeThreads + threadIdx.x;
+__device__ __forceinline__ float2* residual(const ComputeLane& lane, int round) {
+  return reinterpret_cast<float2*>(shared + kResidualOffset) + round * kComputeThreads + lane.index();
 }
 
 __device__ __forceinline__ float warp_sum(float value) {

@@ -15,15 +15,14 @@ __device__ __forceinline__ u64 evict_first_policy() {
   return policy;
 }
 
-// Called by all threads of the stream warp. `bytes` is a multiple of 16, both addresses are 16-byte aligned.
-__device__ __forceinline__ void copy_to_shared(void* target, const u8* source, u32 bytes, u64* full, u64 policy, int thread) {
-  const u32 base = shared_address(target);
+// Called by all threads of the stream warp (shared-memory addresses). `bytes` is a multiple of 16, both addresses are 16-byte aligned.
+__device__ __forceinline__ void copy_to_shared(u32 target, const u8* source, u32 bytes, u32 full, u64 policy, int thread) {
   for (u32 offset = thread * 16; offset < bytes; offset += 32 * 16) {
     asm volatile(
         "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;"
-        ::"r"(base + offset), "l"(source + offset), "l"(policy) : "memory");
+        ::"r"(target + offset), "l"(source + offset), "l"(policy) : "memory");
   }
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(full)) : "memory");
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(full) : "memory");
 }
 
 }  // namespace amk

@@ -15,13 +15,12 @@ __device__ __forceinline__ u64 evict_first_policy() {
   return policy;
 }
 
-// Called by all threads of the stream warp. `bytes` is a multiple of 16, both addresses are 16-byte aligned.
-__device__ __forceinline__ void copy_to_shared(void* target, const u8* source, u32 bytes, u64* full, u64 policy, int thread) {
-  if (thread != 0) return;
-  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(full)), "r"(bytes) : "memory");
+// Called by one thread (shared-memory addresses). `bytes` is a multiple of 16, both addresses are 16-byte aligned.
+__device__ __forceinline__ void copy_to_shared(u32 target, const u8* source, u32 bytes, u32 full, u64 policy, int) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(full), "r"(bytes) : "memory");
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
-      ::"r"(shared_address(target)), "l"(source), "r"(bytes), "r"(shared_address(full)), "l"(policy) : "memory");
+      ::"r"(target), "l"(source), "r"(bytes), "r"(full), "l"(policy) : "memory");
 }
 
 }  // namespace amk

@@ -39,7 +39,7 @@ struct EpilogueLane : LaneState {
     __syncwarp();
     if (thread == 0) mbarrier_arrive(reduce_empty(next.slot));
     next.advance();
-    if (kScaled) value *= rsqrtf(squares / kHidden + kNormEps);
+    if (kScaled) value *= rsqrtf(squares * (1.f / kHidden) + kNormEps);
     return true;
   }
 };
@@ -76,9 +76,12 @@ struct Head {
   }
 };
 
-// Whether `value` at `row` is the greedy choice over `best`: the larger, at equality the smaller row.
-__device__ __forceinline__ bool better(float value, int row, float best, int best_row) {
-  return value > best || (value == best && row < best_row);
+// Greedy choice: the larger value, at equality the smaller row.
+__device__ __forceinline__ void take_better(float value, int row, float& best, int& best_row) {
+  if (value > best || (value == best && row < best_row)) {
+    best = value;
+    best_row = row;
+  }
 }
 
 struct PublishBest {
@@ -87,10 +90,7 @@ struct PublishBest {
     for (int distance = 16; distance; distance >>= 1) {
       const float value = __shfl_xor_sync(~0u, lane.best, distance);
       const int row = __shfl_xor_sync(~0u, lane.best_row, distance);
-      if (better(value, row, lane.best, lane.best_row)) {
-        lane.best = value;
-        lane.best_row = row;
-      }
+      take_better(value, row, lane.best, lane.best_row);
     }
     if (lane.thread == 0) {
       u64* packet = lane.params.packets + task.first.y;

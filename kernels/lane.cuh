@@ -33,6 +33,10 @@ struct LaneState {
   int record = 0;
   mutable Trace trace;
 
+  // Makes the compiler derive addresses from `thread` anew for every task: it would keep those of all ops in registers
+  // for the whole kernel otherwise, and spill.
+  __device__ __forceinline__ void forget_thread() { asm volatile("" : "+r"(thread)); }
+
   __device__ LaneState(const Params& p, Lane r) : params(p), role(r), thread(threadIdx.x & 31) {}
 
   // Recomputed where needed: registers are scarcer than additions.
@@ -64,7 +68,7 @@ struct Spin {
 };
 
 // Waits for the phase of `parity`; false if the compute lane ended the launch meanwhile.
-__device__ __forceinline__ bool wait_or_quit(LaneState& lane, u64* barrier, u32 parity) {
+__device__ __forceinline__ bool wait_or_quit(LaneState& lane, u32 barrier, u32 parity) {
   const TraceWait traced(lane.trace);
   Spin spin;
   while (!mbarrier_try(barrier, parity)) {
@@ -74,7 +78,7 @@ __device__ __forceinline__ bool wait_or_quit(LaneState& lane, u64* barrier, u32 
   return true;
 }
 
-__device__ __forceinline__ void wait(LaneState& lane, u64* barrier, u32 parity) {
+__device__ __forceinline__ void wait(LaneState& lane, u32 barrier, u32 parity) {
   const TraceWait traced(lane.trace);
   Spin spin;
   while (!mbarrier_try(barrier, parity)) spin.again(lane);

@@ -12,16 +12,28 @@
 
 namespace amk {
 
+constexpr int kRecordsAhead = 4;  // how far records are prefetched: the tables of a large model do not stay in L2
+
+// The load stays where it is written: issued a task ahead of its use.
+__device__ __forceinline__ int4 fetch_record(const int4* record) {
+  int4 words;
+  asm volatile("ld.global.nc.v4.s32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w) : "l"(record));
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(record + 3 * kRecordsAhead));
+  return words;
+}
+
 // Runs records [begin, end); the next record is on its way while one executes. False: the launch has ended.
 template <typename LaneT, typename Dispatch>
 __device__ __forceinline__ bool run_records(LaneT& lane, int begin, int end, Dispatch&& dispatch) {
   const int4* record = lane.params.records + static_cast<u64>(begin) * 3;
-  int4 next = begin < end ? __ldg(record) : int4{};
+  int4 next = begin < end ? fetch_record(record) : int4{};
 #pragma unroll 1
   for (int i = begin; i < end; i++, record += 3) {
     const Task task{next, record};
-    if (i + 1 < end) next = __ldg(record + 3);
+    if (i + 1 < end) next = fetch_record(record + 3);
     lane.record = i;
+    lane.forget_thread();
     lane.trace.begin_task();
     if (!dispatch(task)) return false;
     lane.trace.end_task(i, lane.step);
@@ -60,6 +72,7 @@ template <typename Program>
 __device__ __forceinline__ void run_compute(const Params& params) {
   ComputeLane lane(params);
   lane.trace.open(params, kCompute, threadIdx.x == 0);
+  lane.token = __ldg(params.given);
   int step = 0;
   while (step < params.steps && !lane.stop) {
     run_step(lane, step, [&](const Task& task) {

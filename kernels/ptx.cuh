@@ -15,35 +15,35 @@ __device__ __forceinline__ u32 shared_address(const void* pointer) {
 
 // --- mbarrier [Parallel Synchronization: mbarrier] ---
 
-__device__ __forceinline__ void mbarrier_init(u64* barrier, u32 arrivals) {
-  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+__device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
 // Release at CTA scope: what this thread did before is visible to whoever sees the phase complete.
-__device__ __forceinline__ void mbarrier_arrive(u64* barrier) {
-  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(shared_address(barrier)) : "memory");
+__device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
+  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(barrier) : "memory");
 }
 
-// Acquire at CTA scope when true. `parity` is that of the phase waited for.
-__device__ __forceinline__ bool mbarrier_test(u64* barrier, u32 parity) {
+// Acquire at CTA scope when true. `parity` is that of the phase waited for; `barrier` a shared-memory address.
+__device__ __forceinline__ bool mbarrier_test(u32 barrier, u32 parity) {
   u32 done;
   asm volatile(
       "{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-      : "=r"(done) : "r"(shared_address(barrier)), "r"(parity) : "memory");
+      : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
   return done;
 }
 
 #if AMK_BULK_COPY
 // As mbarrier_test, but the hardware may suspend the thread for a while first.
-__device__ __forceinline__ bool mbarrier_try(u64* barrier, u32 parity) {
+__device__ __forceinline__ bool mbarrier_try(u32 barrier, u32 parity) {
   u32 done;
   asm volatile(
       "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-      : "=r"(done) : "r"(shared_address(barrier)), "r"(parity) : "memory");
+      : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
   return done;
 }
 #else
-__device__ __forceinline__ bool mbarrier_try(u64* barrier, u32 parity) { return mbarrier_test(barrier, parity); }
+__device__ __forceinline__ bool mbarrier_try(u32 barrier, u32 parity) { return mbarrier_test(barrier, parity); }
 #endif
 
 // --- fences [Memory Consistency Model] ---
@@ -57,6 +57,13 @@ __device__ __forceinline__ void fence_copy_engine() {
 #endif
 }
 
+// 2^x; denormal results are zero.
+__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // Barrier of the compute warps only; id 0 is __syncthreads.
 template <int kThreads>
 __device__ __forceinline__ void compute_barrier() {
@@ -67,7 +74,7 @@ __device__ __forceinline__ void compute_barrier() {
 
 struct Bf16 {
   static __device__ __forceinline__ void mma(float (&c)[4], const uint4& a, u32 b0, u32 b1) {
-    asm volatile(
+    asm(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
@@ -84,7 +91,7 @@ struct Bf16 {
 
 struct Fp16 {
   static __device__ __forceinline__ void mma(float (&c)[4], const uint4& a, u32 b0, u32 b1) {
-    asm volatile(
+    asm(
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));

@@ -9,13 +9,11 @@
 
 namespace amk {
 
-__device__ __forceinline__ u64* full_barrier(int slot) {
-  return reinterpret_cast<u64*>(shared + kBarriersOffset) + slot;
-}
-__device__ __forceinline__ u64* empty_barrier(int slot) { return full_barrier(kRingStages + slot); }
+__device__ __forceinline__ u32 full_barrier(int slot) { return shared_address(shared) + kBarriersOffset + 8 * slot; }
+__device__ __forceinline__ u32 empty_barrier(int slot) { return full_barrier(kRingStages + slot); }
 __device__ __forceinline__ u8* ring_slot(int slot) { return shared + kRingOffset + slot * kSlotBytes; }
 
-// A position in a ring of `kSlots` slots whose barriers alternate phases. `ahead(n)` looks n < kSlots slots further.
+// A position in a ring of `kSlots` slots whose barriers alternate phases.
 template <int kSlots>
 struct Cursor {
   int slot = 0;
@@ -25,16 +23,6 @@ struct Cursor {
       slot = 0;
       parity ^= 1;
     }
-  }
-  __device__ __forceinline__ Cursor ahead(int n) const {
-    Cursor other;
-    other.slot = slot + n;
-    other.parity = parity;
-    if (other.slot >= kSlots) {
-      other.slot -= kSlots;
-      other.parity ^= 1;
-    }
-    return other;
   }
 };
 
@@ -48,10 +36,10 @@ constexpr int kSumOfSquares = 16;
 __device__ __forceinline__ float* reduce_slot(int slot) {
   return reinterpret_cast<float*>(shared + kReduceOffset) + slot * kComputeWarps * kReduceWords;
 }
-__device__ __forceinline__ u64* reduce_full(int slot) {
-  return reinterpret_cast<u64*>(shared + kReduceOffset + kReduceSlots * kComputeWarps * kReduceWords * 4) + slot;
+__device__ __forceinline__ u32 reduce_full(int slot) {
+  return shared_address(shared) + kReduceOffset + kReduceSlots * kComputeWarps * kReduceWords * 4 + 8 * slot;
 }
-__device__ __forceinline__ u64* reduce_empty(int slot) { return reduce_full(kReduceSlots + slot); }
+__device__ __forceinline__ u32 reduce_empty(int slot) { return reduce_full(kReduceSlots + slot); }
 
 __device__ __forceinline__ void init_barriers() {
   for (int slot = 0; slot < kRingStages; slot++) {

@@ -6,41 +6,45 @@
 
 namespace amk {
 
+// Warp 0 polls for the SM; the choice reaches the other warps through two words that alternate from token to token.
 struct Sample {
+  static constexpr int kRounds = (kSms + 31) / 32;
+
   static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
-    float best = -infinity();
-    int row = kNoRow;
-    bool bad = false, cancel = false;
-    constexpr int kRounds = (kSms + 31) / 32;
-    u64 values[kRounds], rows[kRounds];
-    poll(lane, lane.params.packets + task.first.y, lane.tag(task.first.z), values, rows);
-#pragma unroll
-    for (int i = 0; i < kRounds; i++) {
-      if (lane.thread + 32 * i >= kSms) continue;
-      int candidate = __float_as_int(value_of(rows[i]));
-      bad |= candidate == -1;
-      cancel |= candidate != -1 && (candidate & kCancelBit);
-      candidate &= ~kCancelBit;
-      if (better(value_of(values[i]), candidate, best, row)) {
-        best = value_of(values[i]);
-        row = candidate;
+    volatile int* choice = quit_flag() + 2 + 2 * (lane.step & 1);
+    if (lane.warp == 0) {
+      const int2 chosen = choose(lane, lane.params.packets + task.first.y, lane.tag(task.first.z));
+      if (lane.thread == 0) {
+        choice[0] = chosen.x;
+        choice[1] = chosen.y;
       }
     }
-    for (int distance = 16; distance; distance >>= 1) {
-      const float value = __shfl_xor_sync(~0u, best, distance);
-      const int candidate = __shfl_xor_sync(~0u, row, distance);
-      if (better(value, candidate, best, row)) {
-        best = value;
-        row = candidate;
-      }
-    }
-    bad = __any_sync(~0u, bad) || row >= kVocab;
-    cancel = __any_sync(~0u, cancel);
-    accept(lane, bad ? -1 : row, cancel);
+    compute_barrier<kComputeThreads>();
+    accept(lane, choice[0], choice[1]);
   }
 
  private:
-  template <int kRounds>
+  // (token, or -1 if a logit is not a number; whether the host asked to stop)
+  static __device__ __forceinline__ int2 choose(const ComputeLane& lane, const u64* packets, u32 tag) {
+    u64 values[kRounds], rows[kRounds];
+    poll(lane, packets, tag, values, rows);
+    float best = -infinity();
+    int row = kNoRow;
+    bool bad = false, cancel = false;
+#pragma unroll
+    for (int i = 0; i < kRounds; i++) {
+      if (lane.thread + 32 * i >= kSms) continue;
+      const int candidate = __float_as_int(value_of(rows[i]));
+      bad |= candidate == -1;
+      cancel |= candidate != -1 && (candidate & kCancelBit);
+      take_better(value_of(values[i]), candidate & ~kCancelBit, best, row);
+    }
+    for (int distance = 16; distance; distance >>= 1)
+      take_better(__shfl_xor_sync(~0u, best, distance), __shfl_xor_sync(~0u, row, distance), best, row);
+    bad = __any_sync(~0u, bad) || row >= kVocab;
+    return make_int2(bad ? -1 : row, __any_sync(~0u, cancel));
+  }
+
   static __device__ __forceinline__ void poll(
       const ComputeLane& lane, const u64* packets, u32 tag, u64 (&values)[kRounds], u64 (&rows)[kRounds]) {
     const TraceWait traced(lane.trace);

@@ -47,8 +47,7 @@ def encode(program: Program) -> Tables:
         for i, lane in enumerate(LANES):
             for j, section in enumerate(SECTIONS):
                 begin = len(records)
-                for task in program.lanes.get((sm, lane, section), ()):
-                    records.append(_record(program.variants, lane, task))
+                records += [_record(program.variants, lane, t) for t in program.lanes.get((sm, lane, section), ())]
                 ranges[sm, i, j] = begin, len(records)
     table = np.array(records, np.int64).reshape(-1, RECORD_WORDS)
     if np.abs(table).max(initial=0) > np.iinfo(np.int32).max:
@@ -68,7 +67,18 @@ def _record(variants: tuple[Variant, ...], lane: Lane, task: Task) -> list[int]:
 
 
 def header_of(program: Program) -> dict[str, Any]:
-    """Everything of a Program but its tasks, as JSON data."""
+    """Everything of a Program but its tasks, as JSON data (lists, no tuples: equal to what JSON reads back)."""
+    header: dict[str, Any] = _lists(_header(program))
+    return header
+
+
+def _lists(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _lists(item) for key, item in value.items()}
+    return [_lists(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _header(program: Program) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "target": asdict(program.target),

@@ -129,8 +129,8 @@ def _apply(op: str, v: list[Any], semantics: Semantics) -> Any:
     raise ValueError(f"expression operator {op!r} is unknown")
 
 
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "/"}
-_CALLS = {"max": "max", "min": "min", "exp": "__expf"}
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "floordiv": "/"}
+_CALLS = {"max": "max", "min": "min", "exp": "__expf", "div": "__fdividef"}
 
 
 def to_cuda(expr: Expr) -> str:

@@ -12,7 +12,14 @@ from amk.emit.source import KERNEL_NAME
 from amk.errors import DeviceError, RejectedProgramError
 from schedule_ir.target import Target
 
-_OPTIONS = ("--std=c++17", "-default-device", "--device-int128", "--extra-device-vectorization", "--ptxas-options=-v")
+_OPTIONS = (
+    "--std=c++17",
+    "-default-device",
+    "--device-int128",
+    "--extra-device-vectorization",
+    "--ptxas-options=-v",
+    "--no-cache",
+)
 
 
 @dataclass(frozen=True)

@@ -67,8 +67,8 @@ def emit_source(program: Program, trace: bool = False) -> str:
         *_dispatch(program, Lane.EPILOGUE, "EpilogueLane", "bool", "return {call};", "return true;"),
         "};",
         "}  // namespace amk",
-        f'extern "C" __global__ void __launch_bounds__(amk::kThreads, 1) {KERNEL_NAME}('
-        "const __grid_constant__ amk::Params params) {",
+        'extern "C" __global__ void __launch_bounds__(amk::kThreads, 1)',
+        f"{KERNEL_NAME}(const __grid_constant__ amk::Params params) {{",
         "  amk::run_megakernel<amk::Program>(params);",
         "}",
     ]

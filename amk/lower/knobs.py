@@ -25,7 +25,7 @@ class Knobs:
     chunk_ksteps: int = _knob(32, (8, 16, 24, 32, 48, 64, 96, 128), "bytes per ring slot and per bulk copy")
     ring_stages: int = _knob(0, (0, 4, 6, 8, 12, 16, 24), "slots of the ring, and so the shared memory it takes")
     reduce_slots: int = _knob(4, (2, 3, 4, 6, 8), "how far the compute lane may run ahead of the epilogue lane")
-    in_flight: int = _knob(5, (2, 3, 4, 5, 6, 8, 10, 12), "chunks on their way while the ring is not stocked")
+    in_flight: int = _knob(3, (2, 3, 4, 5, 6, 8, 10, 12), "chunks on their way while the ring is not stocked")
     in_flight_low: int = _knob(2, (1, 2, 3, 4, 5, 6), "chunks on their way once the ring is stocked")
     stocked: int = _knob(6, (2, 3, 4, 6, 8, 10, 12), "full slots from which on fewer chunks are kept on their way")
     down_split: int = _knob(0, (0, 1, 2, 3, 4, 6, 8), "K-split of the down projection: tasks, mailboxes, parts to add")

@@ -132,7 +132,7 @@ class _Lowering:
             self._multiply(sm, tiles, shape, unit)
             self.build.add(
                 sm, "publish", (int(scaled), int(gated), int(bias is not None)),
-                dst=mailbox + unit * per_unit, phase=phase, bias=(bias or 0) + unit * TILE_ROWS if bias is not None else 0,
+                dst=mailbox + unit * per_unit, phase=phase, bias=0 if bias is None else bias + unit * TILE_ROWS,
             )  # fmt: skip
 
     def _place(
@@ -283,6 +283,8 @@ def _shared_buffers(memory: SharedMemory) -> list[Buffer]:
 def _check_sizes(graph: ModelGraph, max_seq: int, kv_dtype: str) -> None:
     if kv_dtype not in KV_ELEMENT_BYTES:
         raise RejectedProgramError(f"kv_dtype {kv_dtype!r} is not one of {', '.join(KV_ELEMENT_BYTES)}")
+    if graph.head.bias is not None:
+        raise UnsupportedModelError(f"{graph.head.bias.name}: a bias of the output head is not supported")
     if max_seq < 1:
         raise RejectedProgramError(f"max_seq {max_seq} must be at least 1")
     for name, value in (("hidden_size", graph.hidden), ("head_dim", graph.head_dim)):

@@ -88,7 +88,7 @@ def shared_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str
     widest = [ksteps(graph.hidden), ksteps(graph.heads * graph.head_dim), *(ksteps(b - a) for a, b in down)]
     warps = knobs.compute_warps
     per_warp = -(-max(widest) // warps)
-    residual_rounds = -(-(-(-ksteps(graph.hidden) // warps)) // 4)
+    residual_rounds = ceil_to(ksteps(graph.hidden), 4 * warps) // (4 * warps)
     head_dim = ceil_to(graph.head_dim, KSTEP)
     queries = min(graph.group, MAX_QUERIES)
     slot = ATOM_BYTES * max(chunk_ksteps(total, knobs) for total in widest)
@@ -123,5 +123,5 @@ def choose_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str
                 return settled, memory
     raise RejectedProgramError(
         f"{memory.total} bytes of shared memory with {memory.stages} ring stages do not fit the {target.smem_bytes} of "
-        f"{target.name} (at least {MIN_RING_STAGES} stages); use a larger down_split, smaller chunk_ksteps or another GPU"
+        f"{target.name} (at least {MIN_RING_STAGES} stages); raise down_split, lower chunk_ksteps or take another GPU"
     )

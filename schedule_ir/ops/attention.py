@@ -91,7 +91,8 @@ def _combine_access(args: Args, constants: Args, config: Args) -> list[Access]:
 OPS = (
     Op(
         "attend", Lane.COMPUTE,
-        ("kv_head", "q_src", "k_src", "v_src", "phase", "split", "part_dst", "out_dst", "append"), ("queries",), "Attend",
+        ("split", "kv_head", "phase", "q_src", "k_src", "v_src", "part_dst", "out_dst", "append"), ("queries",),
+        "Attend",
         "attention of a group of query heads over one split of the cached rows (and the new row, in the last split)",
         _attend_access, _attend_cost, _attend_check, kv_chunks,
     ),

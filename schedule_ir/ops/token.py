@@ -9,7 +9,7 @@ from schedule_ir.layout import TILE_ROWS
 from schedule_ir.op import Access, Args, How, Lane, Op
 
 BEST_WORDS = 2
-"""Packets of one SM's greedy candidate: the logit, then the token id (-1: a logit is not finite)."""
+"""Packets of one SM's greedy candidate: the logit, then the token id (-1: a logit is not a number)."""
 
 
 def sample_meaning(logits: npt.NDArray[np.float32]) -> int:

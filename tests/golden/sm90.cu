@@ -19,7 +19,7 @@ constexpr int kComputeWarps = 8;
 constexpr int kSlotBytes = 4096;
 constexpr int kRingStages = 54;
 constexpr int kReduceSlots = 4;
-constexpr int kInFlight = 5;
+constexpr int kInFlight = 3;
 constexpr int kInFlightLow = 2;
 constexpr int kStocked = 6;
 constexpr int kRingOffset = 0;
@@ -74,6 +74,7 @@ struct Program {
   }
 };
 }  // namespace amk
-extern "C" __global__ void __launch_bounds__(amk::kThreads, 1) amk_decode(const __grid_constant__ amk::Params params) {
+extern "C" __global__ void __launch_bounds__(amk::kThreads, 1)
+amk_decode(const __grid_constant__ amk::Params params) {
   amk::run_megakernel<amk::Program>(params);
 }

@@ -62,7 +62,8 @@ class Memory:
         pointer = call(cuda.cuMemHostAlloc, size, 0)
         self.pinned.append(pointer)
         raw = (ctypes.c_byte * size).from_address(int(pointer))
-        return np.frombuffer(raw, dtype=dtype)
+        array: npt.NDArray[Any] = np.ctypeslib.as_array(raw).view(dtype)
+        return array
 
     def free(self, pointer: int) -> None:
         """Free one device allocation early."""

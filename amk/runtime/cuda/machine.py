@@ -50,6 +50,8 @@ class CudaMachine:
         self._epoch = 1
         self._memory = Memory()
         self._logits = (0, 0)
+        self._context: Any = None
+        self._device: Any = None
         self._open(device)
         try:
             self._prepare(tables, cubin, progress)
@@ -118,7 +120,6 @@ class CudaMachine:
 
     def _open(self, device: int) -> None:
         cuda = driver()
-        self._context: Any = None
         call(cuda.cuInit, 0)
         self._device = call(cuda.cuDeviceGet, device)
         check_device(self.program, self._device)
@@ -312,9 +313,8 @@ def check_device(program: Program, device: Any) -> None:
         raise DeviceError(
             f"this artifact is for {target.name} ({target.arch}), the GPU is {name} ({arch}); build again"
         )
-    if value("MULTIPROCESSOR_COUNT") < program.sms:
-        raise DeviceError(
-            f"this artifact needs {program.sms} SMs ({target.name}), {name} has {value('MULTIPROCESSOR_COUNT')}; build again"
-        )
+    sms = value("MULTIPROCESSOR_COUNT")
+    if sms < program.sms:
+        raise DeviceError(f"this artifact needs {program.sms} SMs ({target.name}), {name} has {sms}; build again")
     if not value("COOPERATIVE_LAUNCH"):
         raise DeviceError(f"{name} cannot launch cooperative kernels (under MPS or MIG?); use the whole GPU")

@@ -67,8 +67,9 @@ class WeightLoader:
         self.memory.free(offsets)
 
     def _unit_offsets(self, tiles: TensorTiles) -> np.ndarray[Any, np.dtype[np.uint64]]:
-        begins = self.tape_begin[np.asarray(tiles.sms)]
-        return begins + np.asarray(tiles.offsets, np.uint64) * np.uint64(ATOM_BYTES)
+        within = np.asarray(tiles.offsets, np.uint64) * np.uint64(ATOM_BYTES)
+        offsets: np.ndarray[Any, np.dtype[np.uint64]] = self.tape_begin[np.asarray(tiles.sms)] + within
+        return offsets
 
     def _stage(self, ref: TensorRef) -> None:
         if self._staged != ref.name:
