@@ -65,7 +65,7 @@ def _edits(history: History, trial: Trial, space: Space) -> list[dict[str, Any]]
     base = history.trials.get(number) if number is not None else None
     if base is None or base.setting is None or trial.setting is None:
         return []
-    edits = space.edits(space.complete(base.setting), space.complete(trial.setting))
+    edits = space.edits(base.setting, trial.setting)
     return [{"knob": e.knob, "before": e.before, "after": e.after} for e in edits]
 
 

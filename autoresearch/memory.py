@@ -52,7 +52,7 @@ def transitions(history: History, space: Space) -> list[Transition]:
         base = _base(history, trial)
         if base is None or trial.setting is None or trial.verdict is None:
             continue
-        edits = space.edits(space.complete(base), space.complete(trial.setting))
+        edits = space.edits(base, trial.setting)
         if len(edits) == 1:
             edit, refused = edits[0], trial.rung if trial.log_ratio is None else None
             found.append(
@@ -104,11 +104,6 @@ def warm_starts(histories: Iterable[History], subject: str, space: Space) -> lis
             if other == subject:
                 continue
             kept = [t for t in map(history.trials.__getitem__, reversed(lineage)) if t.verdict == KEPT]
-            settings += [_known(t.setting, space) for t in kept[:2] if t.setting is not None]
+            settings += [space.known(t.setting) for t in kept[:2] if t.setting is not None]
     unique = {tuple(sorted(setting.items())): setting for setting in settings}
     return list(unique.values())
-
-
-def _known(setting: dict[str, int], space: Space) -> Setting:
-    """The part of an old setting that this space still has."""
-    return space.complete({k.name: setting[k.name] for k in space if setting.get(k.name) in k.values})

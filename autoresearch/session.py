@@ -25,6 +25,7 @@ from autoresearch.proposers.llm import Endpoint, LanguageModel
 from autoresearch.report import write_report
 from autoresearch.runs import StoppedError
 from autoresearch.settings import Settings, settings_from_json
+from autoresearch.space import knob_space
 from autoresearch.study import JOURNAL, MODES, Study, find_study, root_of
 from autoresearch.subject import Mode, Subject, artifact_inputs, is_artifact, make_subject
 from autoresearch.supervisor import Outcome, Supervisor
@@ -85,7 +86,7 @@ def _renewed(subject: Subject, request: Request) -> Subject:
 
     workload = _workload(request, subject.max_seq)
     points = workload.to_json() if workload else subject.workload
-    return replace(subject, kernels_sha256=kernel_sources_sha256(), workload=points)
+    return replace(subject, kernels_sha256=kernel_sources_sha256(), default=knob_space().default, workload=points)
 
 
 def _workload(request: Request, max_seq: int) -> Workload | None:

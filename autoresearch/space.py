@@ -82,9 +82,15 @@ class Space:
             setting[name] = value
         return setting
 
+    def known(self, setting: Mapping[str, int] | None) -> Setting:
+        """A setting of an earlier space as one of this: what it has no value for is the default."""
+        old = setting or {}
+        return {k.name: old[k.name] if old.get(k.name) in k.values else k.default for k in self.knobs}
+
     def edits(self, before: Mapping[str, int], after: Mapping[str, int]) -> list[Edit]:
-        """What turns one setting into another, in the order of the knobs."""
-        return [Edit(k.name, before[k.name], after[k.name]) for k in self if before[k.name] != after[k.name]]
+        """What turns one setting into another, in the order of the knobs; a knob that is not set has its default."""
+        pairs = ((k.name, before.get(k.name, k.default), after.get(k.name, k.default)) for k in self.knobs)
+        return [Edit(*pair) for pair in pairs if pair[1] != pair[2]]
 
     def describe(self) -> list[dict[str, Any]]:
         """The space as JSON data, for an agent."""

@@ -13,6 +13,7 @@ from amk.emit.compile import kernel_sources_sha256
 from amk.gpus import resolve
 from amk.model.source import open_model
 from amk.pipeline import DEFAULT_MAX_SEQ
+from autoresearch.space import knob_space
 from autoresearch.workload import Workload, default_workload, from_json
 from schedule_ir.target import Target
 
@@ -21,7 +22,10 @@ Mode = Literal["measured", "predicted"]
 
 @dataclass(frozen=True)
 class Subject:
-    """`mode` says whether latencies come from a GPU or from the cost model; `digest` identifies the weights."""
+    """`mode` says whether latencies come from a GPU or from the cost model; `digest` identifies the weights.
+
+    The kernels' sources and the default setting are part of it: with others, everything has to be measured again.
+    """
 
     model: str
     random_seed: int | None
@@ -32,6 +36,7 @@ class Subject:
     workload: list[dict[str, Any]]
     mode: Mode
     kernels_sha256: str
+    default: dict[str, int]
 
     @property
     def key(self) -> str:
@@ -78,6 +83,7 @@ def make_subject(
         workload=(workload or default_workload(length)).to_json(),
         mode=mode,
         kernels_sha256=kernel_sources_sha256(),
+        default=knob_space().default,
     )
 
 

@@ -46,10 +46,10 @@ class Supervisor:
 
     def __init__(
         self, study: Study, subject: Subject, settings: Settings, fleet: Fleet,
-        say: Callable[[str], None] = lambda _: None, elsewhere: Iterable[History] = (),
+        say: Callable[[str], None] = lambda _: None, elsewhere: Iterable[History] = (), space: Space | None = None,
     ) -> None:  # fmt: skip
         self.study, self.subject, self.settings, self.fleet = study, subject, settings, fleet
-        self.space: Space = knob_space()
+        self.space: Space = space or knob_space()
         self.ladder = Ladder(study, subject, settings, fleet)
         self.runs = self.ladder.runs
         self._say, self._elsewhere = say, list(elsewhere)

@@ -49,12 +49,12 @@ class View:
         best = self.history.incumbent(self.subject)
         if best is None:
             return None, self.space.default
-        return best.number, self.space.complete(best.setting or {})
+        return best.number, self.space.known(best.setting)
 
     def scored(self) -> list[tuple[float, int, Setting]]:
         """(log ratio to the default, trial, setting) of what was measured, the fastest first."""
         found = [
-            (trial.score, trial.number, self.space.complete(trial.setting))
+            (trial.score, trial.number, self.space.known(trial.setting))
             for trial in self.trials
             if trial.score is not None and trial.setting is not None
         ]

@@ -52,18 +52,19 @@ class TreeSearch(Stateless):
 
     def propose(self, view: View) -> Proposal | None:
         """Descend to a node that may still widen, and add a child there."""
-        root = build_tree(view)
-        node, rng = root, view.rng
-        for _ in range(DEPTH):
-            edits = self._untried(node, view)
-            living = [child for child in node.children.values() if not child.dead and child.visits]
-            if edits and (len(node.children) < 2 * math.sqrt(node.visits + 1) or not living):
-                edit = self._choose(edits, view, rng)
-                parent = node.trial.number if node.trial else None
-                return Proposal(knobs({**node.setting, edit.knob: edit.after}), parent, f"mcts: {edit}")
-            if not living:
-                return None
-            node = max(living, key=lambda child, at=node: child.priority(at.visits))  # type: ignore[misc]
+        return self._descend(build_tree(view), view, DEPTH)
+
+    def _descend(self, node: Node, view: View, depth: int) -> Proposal | None:
+        """A new child of the node, or of the best of its children that has any left."""
+        edits = self._untried(node, view)
+        living = [child for child in node.children.values() if not child.dead and child.visits]
+        if edits and (len(node.children) < 2 * math.sqrt(node.visits + 1) or not living or depth == 0):
+            edit = self._choose(edits, view, view.rng)
+            parent = node.trial.number if node.trial else None
+            return Proposal(knobs({**node.setting, edit.knob: edit.after}), parent, f"mcts: {edit}")
+        for child in sorted(living, key=lambda c: -c.priority(node.visits)) if depth else []:
+            if (proposal := self._descend(child, view, depth - 1)) is not None:
+                return proposal
         return None
 
     def _untried(self, node: Node, view: View) -> list[Edit]:
@@ -92,7 +93,7 @@ def build_tree(view: View) -> Node:
     for trial in view.trials:
         if trial.setting is None or trial.verdict is None:
             continue
-        setting = view.space.complete(trial.setting)
+        setting = view.space.known(trial.setting)
         node, path = _place(view, nodes, setting, trial)
         node.trial = node.trial or trial
         value = -trial.score if trial.score is not None else -1.0

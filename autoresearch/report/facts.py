@@ -67,7 +67,7 @@ def edits_of(history: History, trial: Trial, space: Space) -> list[str]:
     base = history.trials.get(number) if number is not None else None
     if base is None or base.setting is None or trial.setting is None:
         return []
-    return [str(edit) for edit in space.edits(space.complete(base.setting), space.complete(trial.setting))]
+    return [str(edit) for edit in space.edits(base.setting, trial.setting)]
 
 
 def rejections(history: History, subject: str) -> list[tuple[str, int, str]]:

@@ -12,6 +12,7 @@ from typing import Any
 from amk.gpus import lookup
 from autoresearch.process import LocalFleet
 from autoresearch.settings import Settings
+from autoresearch.space import Knob, Space
 from autoresearch.study import Study
 from autoresearch.subject import Subject
 from autoresearch.supervisor import Supervisor
@@ -24,11 +25,27 @@ FASTER = {"in_flight": {"8": 0.9}, "stocked": {"10": 0.95}, "compute_warps": {"4
 """in_flight 8 and stocked 10 are better, compute_warps 4 is worse, everything else is the same."""
 
 
+SPACE = Space(
+    tuple(
+        Knob(name, values, default, "what a knob of this name changes")
+        for name, values, default in (
+            ("compute_warps", (4, 6, 8, 10, 12, 14), 8),
+            ("ring_stages", (0, 4, 6, 8, 12), 0),
+            ("in_flight", (2, 3, 4, 5, 6, 8, 10, 12), 5),
+            ("stocked", (2, 3, 4, 6, 8, 10, 12), 6),
+            ("down_split", (0, 1, 2, 3, 4, 6, 8), 0),
+            ("max_splits", (1, 2, 4, 6, 8, 12, 16, 24, 32), 16),
+        )
+    )
+)
+"""A space of its own: the lowering's defaults may change."""
+
+
 def subject(mode: Any = "measured", model: str = "/models/toy") -> Subject:
     """A subject that nobody opens."""
     target = asdict(lookup("h200").as_target())
     points = at_positions([0, 64], 128).to_json()
-    return Subject(model, 7, "digest", target, 128, "fp16", points, mode, "kernels")
+    return Subject(model, 7, "digest", target, 128, "fp16", points, mode, "kernels", SPACE.default)
 
 
 def write_script(folder: Path, **script: Any) -> Path:
@@ -63,7 +80,7 @@ def supervisor(
 ) -> Supervisor:
     """A supervisor on the folder's study."""
     study = Study(folder / "study")
-    return Supervisor(study, subject(), night or settings(), fleet(folder, script, **options), say)
+    return Supervisor(study, subject(), night or settings(), fleet(folder, script, **options), say, space=SPACE)
 
 
 def logged(folder: Path, method: str) -> list[dict[str, int]]:

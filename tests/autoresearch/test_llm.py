@@ -14,11 +14,10 @@ import pytest
 from amk.errors import UsageError
 from autoresearch.proposers.base import Proposal, Stateless, View
 from autoresearch.proposers.llm import PAUSE_TURNS, Endpoint, LanguageModel, endpoint_of
-from autoresearch.space import knob_space
+from tests.autoresearch.helpers import SPACE
 from tests.autoresearch.test_proposers import add, history_of_one, view
 
 pytest.importorskip("httpx")
-SPACE = knob_space()
 KEY = "sk-do-not-tell"
 GOOD = json.dumps({"edits": [{"knob": "in_flight", "value": 4}], "why": "the queue is deep"})
 
@@ -149,7 +148,7 @@ def test_witnesses_and_lessons_are_told(stub: Stub) -> None:
         '{"edits": [{"knob": ["in_flight"], "value": 4}]}',
         '{"edits": [{"knob": "__class__", "value": 4}]}',
         '{"edits": [{"knob": "in_flight", "value": 1e999}]}',
-        '{"edits": [{"knob": "in_flight", "value": 5}]}',  # the setting that it was given
+        json.dumps({"edits": [{"knob": "in_flight", "value": SPACE.default["in_flight"]}]}),  # what it was given
         '{"edits": ' + "[" * 100_000,
     ],
 )

@@ -93,8 +93,9 @@ def test_what_is_not_in_the_space_is_named(partial: dict[str, object], words: st
 
 
 def test_edits_and_neighbours() -> None:
+    before = SPACE.complete({"in_flight": 5, "stocked": 6})
     after = SPACE.complete({"in_flight": 4, "stocked": 8})
-    assert SPACE.edits(SPACE.default, after) == [Edit("in_flight", 5, 4), Edit("stocked", 6, 8)]
+    assert SPACE.edits(before, after) == [Edit("in_flight", 5, 4), Edit("stocked", 6, 8)]
     assert SPACE.knob("in_flight").neighbours(5)[:2] == [4, 6]
 
 

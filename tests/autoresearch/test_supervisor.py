@@ -12,11 +12,8 @@ from autoresearch.errors import IMPROVED, INFRASTRUCTURE, NOTHING_BETTER, Infras
 from autoresearch.history import History, Trial, factor
 from autoresearch.proposers import View, make_proposer
 from autoresearch.proposers.base import Proposal, Stateless
-from autoresearch.space import knob_space
 from autoresearch.supervisor import Outcome, Supervisor
 from tests.autoresearch.helpers import logged, settings, supervisor, write_script
-
-SPACE = knob_space()
 
 
 class Listed(Stateless):
