@@ -29,7 +29,7 @@ OracleFunction = Callable[[Model, Sequence[int], Sequence[int]], npt.NDArray[Any
 BOUNDS = {"fp16": 1e-3, "bf16": 4e-3, "fp32": 1e-3}
 """Relative error (2-norm) of the logits of a position, against an oracle that rounds K/V as the cache does."""
 
-INTEGER_BOUND = 5e-5
+INTEGER_BOUND = 1e-4
 """The same with integer weights, whose products and sums are exact."""
 
 BOUNDARIES = (

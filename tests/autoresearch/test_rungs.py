@@ -1,0 +1,137 @@
+"""The worker's side on a real little model: the ladder end to end against the cost model, without a GPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amk.emit import CompiledKernel
+from amk.errors import RejectedProgramError
+from autoresearch.engine import ModelEngine
+from autoresearch.errors import IMPROVED, InfrastructureError
+from autoresearch.link import RefusedError
+from autoresearch.rungs import Rungs
+from autoresearch.study import Study
+from autoresearch.subject import Subject, make_subject
+from autoresearch.supervisor import Supervisor
+from schedule_ir import Program, encode
+from schedule_ir.codec import to_json
+from tests.autoresearch.helpers import settings
+from tests.autoresearch.test_supervisor import Listed
+from tests.autoresearch.toy import save_toy, toy_model, toy_program
+
+RESOURCES = {"registers": 128, "stack_bytes": 0, "spill_bytes": 0}
+
+
+class Ms:
+    """A prediction."""
+
+    def __init__(self, ms: float) -> None:
+        self.ms_per_token, self.stream_ms, self.waits_us = ms, ms / 2, {"gemv": 3.0}
+
+
+def predict(program: Program, pos: int) -> Ms:
+    """More in flight is better; more positions take longer."""
+    return Ms(1.0 - 0.03 * program.config["in_flight"] + 1e-4 * pos)
+
+
+def compiled(program: Program) -> CompiledKernel:
+    """Refuses as NVRTC would, for one setting."""
+    if program.config["reduce_slots"] == 8:
+        raise RejectedProgramError("NVRTC refused the generated source for sm_90: too much of everything")
+    return CompiledKernel(b"cubin", "13.0", "", RESOURCES)
+
+
+class InProcess:
+    """A worker in this process: the same answers, JSON and all, without starting one."""
+
+    size = 1
+
+    def __init__(self) -> None:
+        self.identity = {"pid": -1, "start": 0}
+        self._rungs = Rungs(ModelEngine(predict), compiled)
+
+    def call(self, method: str, params: dict[str, Any], _: float) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(json.dumps(self._rungs.call(method, params), allow_nan=False))
+        return answer
+
+    def close(self) -> None:
+        pass
+
+    @contextmanager
+    def worker(self) -> Iterator[InProcess]:
+        yield InProcess()
+
+
+@pytest.fixture(scope="module")
+def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    folder = save_toy(tmp_path_factory.mktemp("model"))
+    return make_subject(folder, "h200", 100, "fp16", 7, None, "predicted")
+
+
+def make(folder: Path, subject: Subject) -> Supervisor:
+    return Supervisor(Study(folder), subject, settings(aa_pairs=4), InProcess())
+
+
+def test_the_whole_loop_without_a_gpu(subject: Subject, tmp_path: Path) -> None:
+    made = make(tmp_path, subject)
+    default = made.space.default
+    faster = next(v for v in made.space.knob("in_flight").values if v > default["in_flight"])
+    outcome = made.run(Listed({"in_flight": faster}, {"reduce_slots": 8}, {"stocked": 12, "ring_stages": 4}))
+    assert outcome.exit_code == IMPROVED
+    trials = list(made.study.history.trials.values())
+    assert [t.verdict for t in trials[:3]] == ["baseline", "kept", "rejected"]
+    assert trials[2].rung == "compile"
+    assert all(pair["mode"] == "predicted" for pair in trials[1].pairs["confirm/1"].values())
+    assert made.current.headline is not None
+    assert made.current.headline["mode"] == "predicted"
+    assert made.current.headline["timelines"]["after"]["predicted"] is True
+    gates = {gate["name"]: gate["ok"] for gate in trials[1].passed["full gates"]["gates"]}
+    assert gates["integer weights"] is gates["NaN and infinity propagate"] is gates["fresh-process replay"] is True
+    assert gates["canaries, unmodified weights"] is None
+
+
+def begun(subject: Subject, folder: Path, spec: dict[str, Any]) -> Rungs:
+    rungs = Rungs(ModelEngine(predict), compiled)
+    rungs.call(
+        "begin", {"subject": subject.to_json(), "candidate": spec, "incumbent": None, "cache": str(folder), "seed": 1}
+    )
+    return rungs
+
+
+def test_a_program_goes_the_same_way(subject: Subject, tmp_path: Path) -> None:
+    model = toy_model(Path(subject.model))
+    text = to_json(encode(toy_program(model, max_seq=100)))
+    rungs = begun(subject, tmp_path, {"program": text})
+    assert rungs.call("lower", {})["content"]
+    assert rungs.call("validate", {})
+    assert rungs.call("gates", {"full": False})["gates"][0]["ok"] is True
+
+
+def test_a_broken_program_is_refused_with_a_witness(subject: Subject, tmp_path: Path) -> None:
+    model = toy_model(Path(subject.model))
+    tables = encode(toy_program(model, max_seq=100))
+    records = tables.records.copy()
+    records[-1, 1] += 32  # the last task reads elsewhere
+    rungs = begun(subject, tmp_path, {"program": to_json(replace(tables, records=records))})
+    with pytest.raises(RefusedError, match="rule") as refusal:
+        rungs.call("validate", {})
+    assert refusal.value.witness
+
+
+def test_another_checkpoint_is_an_infrastructure_failure(subject: Subject, tmp_path: Path) -> None:
+    with pytest.raises(InfrastructureError, match="changed since the search began"):
+        make(tmp_path, replace(subject, digest="another")).run(Listed())
+
+
+def test_probe_and_energy(subject: Subject, tmp_path: Path) -> None:
+    rungs = begun(subject, tmp_path, {"knobs": dict(subject.default)})
+    assert rungs.call("probe", {"mode": "predicted"}) == {"device": "cost model"}
+    assert rungs.call("energy", {}) == {"candidate": None, "incumbent": None}
+    assert len(rungs.call("floors", {})["floors"]) == len(subject.workload)
