@@ -138,12 +138,12 @@ def schedule(shape: str) -> Program:
     return lower(walk(COMMON | SHAPES[shape] | {"model_type": "llama"}, None), lookup("h200").as_target(), 32832)
 
 
-@pytest.mark.parametrize(
-    "point", [p for p in measured_points() if p["pos"] in (0, 4096)], ids=lambda p: f"{p['shape']}@{p['pos']}"
-)
+TESTED = [p for p in measured_points() if p["pos"] == 0 or (p["shape"], p["pos"]) == ("smollm2-135m", 4096)]
+"""Planning a large shape takes seconds; benchmarks/fit_cost.py reports all points."""
+
+
+@pytest.mark.parametrize("point", TESTED, ids=lambda point: f"{point['shape']}@{point['pos']}")
 def test_within_ten_percent_of_what_was_measured(point: dict[str, Any]) -> None:
     """After a change of the kernel or the lowering: benchmarks/run_h200.py, then benchmarks/fit_cost.py."""
-    if point["shape"] == "llama-8b" and point["pos"]:
-        pytest.skip("one position of the largest shape is enough here; benchmarks/fit_cost.py reports all")
     predicted = predict(schedule(point["shape"]), point["pos"] + point["steps"] // 2).ms_per_token
     assert predicted == pytest.approx(point["ms"], rel=BOUND)

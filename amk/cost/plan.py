@@ -11,14 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
-from schedule_ir.expr import Expr, ExprLike, evaluate
+from amk.cost.rules import Key, Rules
 from schedule_ir.layout import kv_block_bytes
-from schedule_ir.op import Access, How, Lane
-from schedule_ir.program import Program, Section, Space, Task, Variant
-
-Key = tuple[int, int, int]
-"""A run of packets that readers wait for: first packet, count, tag phase."""
+from schedule_ir.op import Access, Lane
+from schedule_ir.program import Program, Task, Variant
 
 
 @dataclass
@@ -49,8 +47,21 @@ class Wait:
 
 
 @dataclass
+class Traffic:
+    """Packets that the tasks of an op write to a mailbox or poll in it, per token; `sms` are those that do."""
+
+    tasks: int = 0
+    packets: int = 0
+    sms: set[int] = field(default_factory=set)
+
+
+Side = tuple[str, str, bool]
+"""A mailbox, an op, and whether the op writes to it."""
+
+
+@dataclass
 class Plan:
-    """Segments in an order in which each comes after those it waits for."""
+    """Segments in an order in which each comes after those it waits for, and who uses which mailbox."""
 
     sms: int
     ring_bytes: int
@@ -58,8 +69,9 @@ class Plan:
     segments: list[Segment]
     waits: list[Wait]
     order: list[int]
+    traffic: dict[Side, Traffic] = field(default_factory=dict)
 
-    def sm_bytes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def sm_bytes(self) -> npt.NDArray[np.float64]:
         """Bytes through the ring of each SM."""
         totals = np.zeros(self.sms)
         for segment in self.segments:
@@ -86,105 +98,85 @@ class _Lane:
 
 class _Planner:
     def __init__(self, program: Program, pos: int) -> None:
-        self.program, self.pos, self.config = program, pos, program.config
+        self.program, self.rules = program, Rules(program, pos)
         self.segments: list[Segment] = []
         self.waits: list[Wait] = []
-        self.mailboxes = [buffer for buffer in program.buffers if buffer.space is Space.PACKETS]
+        self.traffic: dict[Side, Traffic] = defaultdict(Traffic)
         self._wait_ids: dict[Key, int] = {}
-        self._accesses: dict[tuple[int, tuple[int, ...]], list[Access]] = {}
-        self._values: dict[Expr, int] = {}
         self._writers: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # phase -> (start, end, segment)
 
     def run(self) -> Plan:
         lanes = [self._collect(sm) for sm in range(self.program.sms)]
         self._resolve()
-        config = self.config
+        config = self.program.config
         ring = config["slot_bytes"] * config["ring_stages"]
         order = _order(self.segments, self.waits, lanes)
-        return Plan(self.program.sms, ring, config["compute_warps"], self.segments, self.waits, order)
+        return Plan(
+            self.program.sms, ring, config["compute_warps"], self.segments, self.waits, order, dict(self.traffic)
+        )
 
     def _collect(self, sm: int) -> list[int]:
         lane = _Lane()
         copies = self._copies(sm)
-        for task, variant in self._tasks(sm, Lane.COMPUTE):
+        for task, variant in self.rules.tasks(sm, Lane.COMPUTE):
             self._compute(sm, lane, task, variant, copies)
         taken = 0
-        for task, variant in self._tasks(sm, Lane.EPILOGUE):
+        for task, variant in self.rules.tasks(sm, Lane.EPILOGUE):
             taken += variant.spec.reduce_slots < 0
             segment = lane.reductions[taken - 1] if taken else lane.segments[0]
-            self._note_writes(self._packets(task, variant), segment)
+            self._note(sm, variant.op, self.rules.packets(task, variant), segment)
         return lane.segments
 
-    def _tasks(self, sm: int, lane: Lane) -> Iterator[tuple[Task, Variant]]:
-        for section in (Section.BODY, Section.HEAD):
-            for task in self.program.lanes.get((sm, lane, section), ()):
-                yield task, self.program.variants[task.opcode]
-
     def _compute(self, sm: int, lane: _Lane, task: Task, variant: Variant, copies: Iterator[tuple[bool, int]]) -> None:
-        packets = self._packets(task, variant)
+        packets = self.rules.packets(task, variant)
         reads = [access for access in packets if not access.write]
         if reads or not lane.segments:
             lane.segments.append(len(self.segments))
-            source = self._mailbox(reads[0]) if reads else ""
+            source = self.rules.mailbox(self.rules.key(reads[0])[0]) if reads else ""
             self.segments.append(Segment(sm, variant.op, source, tuple(self._wait(access) for access in reads)))
         segment = self.segments[lane.segments[-1]]
-        segment.packets += sum(self._value(access.length) for access in reads)
+        segment.packets += sum(self.rules.value(access.length) for access in reads)
         if variant.spec.chunks is not None:
-            is_tape, count = next(copies, (True, 0))
-            segment.tape_bytes += count if is_tape else 0
-            segment.kv_bytes += 0 if is_tape else count
-            segment.blocks += 0 if is_tape else count // kv_block_bytes(self.config)
+            self._drain(segment, *next(copies, (True, 0)))
         if variant.spec.reduce_slots > 0:
             segment.units += 1
             lane.reductions.append(lane.segments[-1])
-        self._note_writes(packets, lane.segments[-1])
+        self._note(sm, variant.op, packets, lane.segments[-1])
+
+    def _drain(self, segment: Segment, is_tape: bool, size: int) -> None:
+        if is_tape:
+            segment.tape_bytes += size
+        else:
+            segment.kv_bytes += size
+            segment.blocks += size // kv_block_bytes(self.program.config)
 
     def _copies(self, sm: int) -> Iterator[tuple[bool, int]]:
         """(of the tape, bytes) of every copy of an SM in order: the k-th is drained by the k-th task that drains."""
-        for task, variant in self._tasks(sm, Lane.STREAM):
+        for task, variant in self.rules.tasks(sm, Lane.STREAM):
+            self._note(sm, variant.op, self.rules.packets(task, variant), None)
             if variant.spec.chunks is not None:
-                yield variant.op == "copy_tape", self._bytes(task, variant)
-
-    def _bytes(self, task: Task, variant: Variant) -> int:
-        args = dict(zip(variant.spec.fields, task.args, strict=True))
-        return self._value(variant.spec.cost(args, variant.constants, self.config).bytes)
-
-    def _packets(self, task: Task, variant: Variant) -> list[Access]:
-        """Packet accesses that happen at this position."""
-        key = (task.opcode, task.args)
-        if key not in self._accesses:
-            args = dict(zip(variant.spec.fields, task.args, strict=True))
-            found = variant.spec.accesses(args, variant.constants, self.config)
-            self._accesses[key] = [access for access in found if access.how is How.PACKET and self._active(access)]
-        return self._accesses[key]
-
-    def _active(self, access: Access) -> bool:
-        return access.active is None or self._value(access.active) != 0
-
-    def _value(self, expression: ExprLike) -> int:
-        if not isinstance(expression, Expr):
-            return int(expression)
-        if expression not in self._values:
-            self._values[expression] = int(evaluate(expression, {"pos": self.pos}))
-        return self._values[expression]
+                yield variant.op == "copy_tape", self.rules.bytes(task, variant)
 
     def _wait(self, access: Access) -> int:
-        key = (self._value(access.start), self._value(access.length), access.phase or 0)
+        key = self.rules.key(access)
         if key not in self._wait_ids:
             self._wait_ids[key] = len(self.waits)
             self.waits.append(Wait(key))
         return self._wait_ids[key]
 
-    def _mailbox(self, access: Access) -> str:
-        """The buffer that an access starts in."""
-        start = self._value(access.start)
-        return next((box.name for box in self.mailboxes if box.offset <= start < box.end), "?")
-
-    def _note_writes(self, packets: list[Access], segment: int) -> None:
+    def _note(self, sm: int, op: str, packets: list[Access], segment: int | None) -> None:
+        """Remember who uses which mailbox, and that the writes are done when `segment` ends."""
+        sides = set()
         for access in packets:
-            if access.write:
-                start = self._value(access.start)
-                self._writers[access.phase or 0].append((start, start + self._value(access.length), segment))
+            start, count, phase = self.rules.key(access)
+            side = (self.rules.mailbox(start), op, access.write)
+            sides.add(side)
+            self.traffic[side].packets += count
+            if access.write and segment is not None:
+                self._writers[phase].append((start, start + count, segment))
+        for side in sides:
+            self.traffic[side].tasks += 1
+            self.traffic[side].sms.add(sm)
 
     def _resolve(self) -> None:
         """Fill in the producers of every wait."""
