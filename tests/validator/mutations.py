@@ -377,7 +377,7 @@ def other_tile(sheet: Sheet) -> bool:
     return True
 
 
-@kind(8, 12)
+@kind(1, 8, 12)
 def wrong_bias(sheet: Sheet) -> bool:
     biased = [(k, i) for k, i in sheet.find("publish") if _constants(sheet, sheet.lanes[k][i])["biased"]]
     if not biased:

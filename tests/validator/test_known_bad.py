@@ -123,9 +123,8 @@ def test_wait_that_is_satisfied_before_anyone_signals() -> None:
 def test_mutants_of_a_big_schedule(mutant: str) -> None:
     case = big(2)
     kind = next(k for k in mutations.KINDS if k.name == mutant)
-    broken = mutations.mutate(case.tables, kind, random.Random(3))
-    assert broken is not None
-    assert rules(broken, case)
+    made = (mutations.mutate(case.tables, kind, random.Random(seed)) for seed in range(20))
+    assert rules(next(tables for tables in made if tables is not None), case)
 
 
 def test_8b_in_five_seconds_and_a_gibibyte() -> None:
