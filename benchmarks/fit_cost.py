@@ -69,15 +69,20 @@ def points_of(file: Path) -> list[Point]:
     ]
 
 
+def shapes() -> dict[str, dict[str, Any]]:
+    """Configs by name."""
+    configs: dict[str, dict[str, Any]] = json.loads((HERE / "shapes.json").read_text())
+    return configs
+
+
 def make_plans(points: list[Point], gpu: str) -> list[Plan]:
     """The plan of every point: the token in the middle of those that were measured."""
-    shapes = json.loads((HERE / "shapes.json").read_text())
     programs: dict[str, Program] = {}
     plans = []
     for point in points:
         key = json.dumps([point["shape"], point.get("knobs")])
         if key not in programs:
-            graph = walk(COMMON | shapes[point["shape"]], None)
+            graph = walk(COMMON | shapes()[point["shape"]], None)
             knobs = Knobs(**point.get("knobs", {}))
             programs[key] = lower(graph, lookup(gpu).as_target(), MAX_SEQ, knobs=knobs)
         plans.append(plan_of(programs[key], point["pos"] + point["steps"] // 2))

@@ -1,0 +1,135 @@
+"""The scripts in benchmarks/: shapes, the README table with its targets, and the fit of the cost model."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from amk.bench.run import POSITIONS
+from amk.cost.calibration import load
+from amk.model.walker import walk
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def script(name: str) -> ModuleType:
+    """A script of benchmarks/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def result(shape: str, size: int, **changes: Any) -> dict[str, Any]:
+    rows = [
+        {
+            "pos": pos, "steps": 64, "ms": 0.5, "tokens_per_second": 2000.0, "ceiling_percent": 94.0,
+            "joules_per_token": 0.3, "relative_error": 4e-4, "same_logits": True, "same_tokens": True,
+            "baselines": {"cublas": {"ms": 1.5}, "compile": {"ms": 1.0}}, **changes,
+        }
+        for pos in (0, 1024)
+    ]  # fmt: skip
+    gpu = {"name": "NVIDIA H200", "driver": "580.1"}
+    return {
+        "model": {"name": shape, "weight_bytes": size, "kv_dtype": "fp16"},
+        "provenance": {"gpu": gpu, "time": "2026-01-02T03:04:05+00:00", "packages": {"torch": "2.11"}},
+        "start": {"first_token_seconds": 0.02},
+        "positions": rows,
+        "build": {"seconds": 70.0, "peak_bytes": 3 << 30},
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "README.md").write_text("before\n<!-- bench:begin -->\nold\n<!-- bench:end -->\nafter\n")
+    results = tmp_path / "h200"
+    results.mkdir()
+    (results / "llama-8b.json").write_text(json.dumps(result("llama-8b", 15, relative_error=None)))
+    (results / "llama-1b.json").write_text(json.dumps(result("llama-1b", 2, same_logits=False)))
+    return tmp_path
+
+
+def bench_table(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [
+        str(ROOT / "scripts/bench_table"),
+        "--readme",
+        str(folder / "README.md"),
+        "--results",
+        str(folder / "h200"),
+    ]
+    return subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+
+
+def test_table(folder: Path) -> None:
+    assert bench_table(folder, "--check").returncode == 1
+    done = bench_table(folder)
+    assert done.returncode == 0, done.stderr
+    text = (folder / "README.md").read_text()
+    assert text.startswith("before\n<!-- bench:begin -->\n| shape |")
+    assert text.endswith("<!-- bench:end -->\nafter\n")
+    assert "| llama-1b | 1,024 | 0.500 | 2,000 | 94 | 0.30 | 4e-04, reruns differ | 1.00 ms (compile), 2.0x |" in text
+    assert text.index("llama-1b") < text.index("llama-8b")
+    assert text.count("NVIDIA H200, driver 580.1") == 1
+    assert bench_table(folder, "--check").returncode == 0
+
+
+def test_targets(folder: Path) -> None:
+    lines = bench_table(folder).stdout.splitlines()
+    assert "reached  llama-1b @0 percent of ceiling: 94, target >= 93" in lines
+    assert "MISSED   llama-8b @0 percent of ceiling: 94, target >= 96" in lines
+    assert "reached  llama-1b @0 times faster than the best baseline: 2, target >= 1.6" in lines
+    assert "MISSED   llama-1b @0 reruns are bit-identical" in lines
+    assert "-        llama-8b @0 relative error of logits: not measured, target <= 0.001" in lines
+    assert "MISSED   llama-8b build seconds: 70, target <= 60" in lines
+    assert "reached  llama-8b build gib: 3, target <= 4" in lines
+
+
+def test_a_readme_without_markers(folder: Path) -> None:
+    (folder / "README.md").write_text("nothing\n")
+    done = bench_table(folder)
+    assert done.returncode == 1
+    assert "needs one line" in done.stderr
+
+
+def test_targets_are_of_shapes_and_positions_that_are_measured() -> None:
+    targets = json.loads((ROOT / "benchmarks/targets.json").read_text())
+    shapes = json.loads((ROOT / "benchmarks/shapes.json").read_text())
+    for name in ("ceiling_percent", "ms"):
+        assert set(targets[name]) <= set(shapes)
+        assert {int(pos) for cells in targets[name].values() for pos in cells} <= set(POSITIONS)
+
+
+def test_shapes_are_models() -> None:
+    run = script("run_h200")
+    shapes = json.loads((ROOT / "benchmarks/shapes.json").read_text())
+    sizes = {name: walk(run.COMMON | shape, None) for name, shape in shapes.items()}
+    assert sizes["llama-8b"].intermediate == 14336
+    assert sizes["smollm2-135m"].head_dim == 64
+    assert [int(pos) for pos in run.POSITIONS.split(",")] == list(POSITIONS)
+
+
+def test_fit_recovers_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From times that the model itself made with other constants."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    fit = script("fit_cost")
+    shape = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 4,
+             "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 4096, "tie_word_embeddings": True}  # fmt: skip
+    points = [{"shape": "tiny", "pos": pos, "steps": 64, "ms": 1.0, "knobs": {}} for pos in (0, 1000)]
+    monkeypatch.setattr(fit, "MAX_SEQ", 2048)
+    monkeypatch.setattr(fit, "shapes", lambda: {"tiny": shape})
+    plans = fit.make_plans(points, "h200")
+    wanted = fit.of_constants({**vars(load()), "handoff_us": 3.0, "block_us": 1.0})
+    for plan, point in zip(plans, points, strict=True):
+        point["ms"] = fit.play(plan, wanted, 4.59e12).token_us / 1e3
+    found = fit.fit(plans, points, 4.59e12)
+    assert abs(fit.residuals(plans, points, 4.59e12, found)).max() < 0.01
