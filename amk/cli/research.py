@@ -84,13 +84,15 @@ _PROPOSER = (
 )  # fmt: skip
 
 
-def options(*groups: tuple[Callable[..., Any], ...]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def options(
+    *groups: tuple[Callable[..., Any], ...], debug: bool = True
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Several options at once, in the order in which they stand."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed([option for group in groups for option in group]):
             command = option(command)
-        return debug_option(command)
+        return debug_option(command) if debug else command
 
     return decorate
 
@@ -113,7 +115,7 @@ def run(**given: Any) -> int:
 
 @research.command()
 @directory
-@options(_PROPOSER[1:])
+@options(_PROPOSER[1:], debug=False)
 def resume(place: Path, mode: Any, **given: Any) -> int:
     """Go on with the last night of DIR after a crash or a stop; nothing is lost or measured twice."""
     from autoresearch.session import check_resumable, last_settings, make_session

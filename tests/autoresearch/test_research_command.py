@@ -14,6 +14,7 @@ from amk.cli.main import cli
 from autoresearch.errors import NOTHING_BETTER
 from autoresearch.study import Study
 from tests.autoresearch.toy import save_toy
+from tests.conftest import why_no_gpu
 
 Amk = Callable[..., Result]
 
@@ -29,7 +30,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = save_toy(place / "toy")
     done = amk(
         "run", str(model), "--random-weights", "7", "--gpu", "h200", "--max-seq", "100", "--mode", "predicted",
-        "--trials", "1", "--aa-pairs", "4", "--proposer", "coordinate", "--position", "64", "--out", str(place / "search"),
+        "--trials", "1", "--aa-pairs", "4", "--proposer", "coordinate", "--position", "64",
+        "--out", str(place / "search"),
     )  # fmt: skip
     assert done.exit_code in (0, NOTHING_BETTER), done.output
     assert "predicted search" in done.stderr
@@ -47,7 +49,7 @@ def test_status(folder: Path) -> None:
 def test_report_export_best_and_replay(folder: Path, tmp_path: Path) -> None:
     assert Path(amk("report", str(folder)).output.strip()).is_file()
     records = [json.loads(line) for line in amk("export", str(folder), "--format", "jsonl").output.splitlines()]
-    assert [record["verdict"] for record in records][0] == "baseline"
+    assert records[0]["verdict"] == "baseline"
     assert amk("export", str(folder), "--events", "--out", str(tmp_path / "events")).exit_code == 0
     assert '"kind": "night"' in (tmp_path / "events").read_text()
     best = amk("best", str(folder), "--export", str(tmp_path / "best"))
@@ -63,20 +65,18 @@ def test_an_ended_night_is_not_resumed(folder: Path) -> None:
     assert "has ended" in done.stderr
 
 
+WITHOUT_GPU = pytest.mark.skipif(why_no_gpu() is None, reason="there is a GPU, so this is no mistake")
+RUN = ("run", "{toy}", "--trials", "1", "--random-weights", "7")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["run", "{toy}"], "needs a budget"),
-        (["run", "{toy}", "--trials", "1", "--random-weights", "7", "--mode", "measured"], "--mode measured"),
-        (
-            ["run", "{toy}", "--trials", "1", "--random-weights", "7", "--position", "999", "--max-seq", "100"],
-            "position 999",
-        ),
-        (
-            ["run", "{toy}", "--trials", "1", "--random-weights", "7", "--proposer", "no-such-command"],
-            "no-such-command",
-        ),
-        (["run", "{toy}", "--trials", "1", "--random-weights", "7", "--proposer", "llm"], "--llm-url"),
+        pytest.param([*RUN, "--mode", "measured"], "--mode measured", marks=WITHOUT_GPU),
+        ([*RUN, "--position", "999", "--max-seq", "100"], "position 999"),
+        ([*RUN, "--proposer", "no-such-command"], "no-such-command"),
+        ([*RUN, "--proposer", "llm"], "--llm-url"),
         (["status", "{toy}"], "holds no search"),
         (["status", "{toy}", "--mode", "measured"], "holds no measured search"),
     ],
@@ -98,11 +98,8 @@ def test_an_unusable_workload_file(tmp_path: Path) -> None:
     points = read_workload(file, 200).points
     assert [point.pos for point in points] == [0, 30, 50, 70]
     assert sum(point.weight for point in points) == pytest.approx(1)
-    for text, words in (
-        ("{", "not a workload"),
-        ('{"points": []}', "no points"),
-        ('{"points": [{"pos": -1}]}', "position -1"),
-    ):
+    bad = {"{": "not a workload", '{"points": []}': "no points", '{"points": [{"pos": -1}]}': "position -1"}
+    for text, words in bad.items():
         file.write_text(text)
         with pytest.raises(UsageError, match=words):
             read_workload(file, 200)
