@@ -187,7 +187,7 @@ def make_session(
     fleet: Fleet | None = None,
 ) -> Session:  # fmt: skip
     """A session over local workers, unless another fleet is given."""
-    workers = fleet or LocalFleet(study.scratch, size=settings.workers)
+    workers = fleet or LocalFleet(study.scratch)
     return Session(Supervisor(study, subject, settings, workers, say, _elsewhere(settings)), endpoint, say)
 
 

@@ -290,7 +290,7 @@ def _endpoint(given: dict[str, Any]) -> Any:
 def _fleet(given: dict[str, Any], study: Study, settings: Settings) -> Any:
     if given.get("ray") is None:
         return None
-    from autoresearch.ray_fleet import RayFleet
+    from autoresearch.ray_fleet import RayFleet  # several workers on one GPU would time each other
 
     address = None if given["ray"] == "local" else given["ray"]
     gpus = 1.0 if study.folder.name == "measured" else 0.0

@@ -30,7 +30,7 @@ def collect(history: History, subject: Subject, space: Space) -> dict[str, Any]:
         "best_trial": None if best is None else best.number,
         "lineage": [_step(history, number, space) for number in history.lineage.get(key, [])],
         "rejections": rejections(history, key),
-        "verdicts": dict(Counter(str(trial.verdict) for trial in trials)),
+        "verdicts": dict(Counter(trial.verdict or "unfinished" for trial in trials)),
         "panels": [{"night": night.number, **panel} for night in nights for panel in night.panel],
         "panel_total": panel_total(history, key),
         "panel_ratios": [pair["log_ratio"] for pair in _panel_pairs(history, key)],
