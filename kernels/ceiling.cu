@@ -6,7 +6,7 @@ namespace amk {
 
 constexpr int kBarrierBytes = 512;  // room for the slots' barriers, before the slots
 
-__device__ __forceinline__ void await_slot(u64* barrier, u32 parity) {
+__device__ __forceinline__ void await_slot(u32 barrier, u32 parity) {
   while (!mbarrier_try(barrier, parity)) {
   }
 }
@@ -17,10 +17,10 @@ __device__ __forceinline__ void await_slot(u64* barrier, u32 parity) {
 extern "C" __global__ void amk_ceiling(const amk::u8* streams, amk::u64 stream, int chunk, int slots, int rounds) {
   using namespace amk;
   extern __shared__ __align__(128) u8 memory[];
-  u64* landed = reinterpret_cast<u64*>(memory);
+  const u32 landed = shared_address(memory), first_slot = landed + kBarrierBytes;  // a barrier is 8 bytes
   const int thread = threadIdx.x;
   if (thread == 0) {
-    for (int slot = 0; slot < slots; slot++) mbarrier_init(landed + slot, kCopyArrivals);
+    for (int slot = 0; slot < slots; slot++) mbarrier_init(landed + 8 * slot, kCopyArrivals);
     fence_copy_engine();
   }
   __syncwarp();
@@ -30,16 +30,17 @@ extern "C" __global__ void amk_ceiling(const amk::u8* streams, amk::u64 stream, 
   int slot = 0;
   u32 parity = 1;  // of the copy before in the slot; the first pass over the slots waits for nothing
   for (int i = 0; i < copies; i++) {
-    if (i >= slots) await_slot(landed + slot, parity);
+    if (i >= slots) await_slot(landed + 8 * slot, parity);
     const u64 offset = static_cast<u64>(i % chunks) * chunk;
-    copy_to_shared(memory + kBarrierBytes + slot * chunk, source + offset, chunk, landed + slot, policy, thread);
+    if (kCopyArrivals > 1 || thread == 0)
+      copy_to_shared(first_slot + slot * chunk, source + offset, chunk, landed + 8 * slot, policy, thread);
     if (++slot == slots) {
       slot = 0;
       parity ^= 1;
     }
   }
   for (int i = 0; i < slots; i++) {  // shared memory must not be given back before the copies land
-    await_slot(landed + slot, parity);
+    await_slot(landed + 8 * slot, parity);
     if (++slot == slots) {
       slot = 0;
       parity ^= 1;

@@ -72,11 +72,14 @@ class FakeMachine:
         self._times, self._tokens = itertools.cycle(self.times), itertools.cycle(self.tokens)
         self._logits = itertools.cycle(self.logits)
 
-    def run(self, launch: Launch, _: Callable[[int], None]) -> LaunchResult:
+    def run(self, launch: Launch, on_token: Callable[[int], None]) -> LaunchResult:
         self.launches.append(launch)
         self.last_launch_ms = next(self._times)
         logits = np.full((launch.steps, 4), next(self._logits), np.float32) if launch.want_logits else None
-        return LaunchResult(list(next(self._tokens)), logits, launch.steps, "length")
+        tokens = list(next(self._tokens))
+        for token in tokens:
+            on_token(token)
+        return LaunchResult(tokens, logits, launch.steps, "length")
 
 
 class FakeReadings:

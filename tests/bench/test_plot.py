@@ -32,5 +32,5 @@ def test_plot(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'amk[bench]'")
     plot(DATA, tmp_path / "result.png")
     assert (tmp_path / "result.png").read_bytes()[:4] == b"\x89PNG"
-    with pytest.raises(UsageError, match="use .png or .svg"):
+    with pytest.raises(UsageError, match=r"use \.png or \.svg"):
         plot(DATA, tmp_path / "result.xyz")
