@@ -13,7 +13,7 @@ from validator import describe
 from validator.clocks import Activity, Clocks, clocks, writer_rows
 from validator.columns import COMPUTE, Bools, Columns, Ints
 from validator.context import Graph
-from validator.generations import Pairs, reader_pairs, writer_pairs
+from validator.generations import Pairs, reader_pairs, writer_pairs, written_cells
 from validator.progress import Order
 from validator.report import Violation
 
@@ -30,15 +30,34 @@ def check(graph: Graph, order: Order) -> list[Violation]:
     does not suffice, for each pair of split counts that consecutive positions have. Tokens further apart are ordered
     because every SM at the end of a body knows that the token before is over everywhere (`_frontier`).
     """
-    problems = _check_with(graph, order, graph.certain_joins(), graph.always(), "")
-    if not problems:
-        return []
+    unread = _unread(graph)
+    problems = unread or _check_with(graph, order, graph.certain_joins(), graph.always(), "")
+    if unread or not problems:
+        return problems
     for first, second in _reachable(graph.columns):
         where = f" at split counts {first} and then {second}"
         problems = _check_with(graph, order, graph.joins_at(first, second), graph.at(first, second), where)
         if problems:
             return problems
     return []
+
+
+def _unread(graph: Graph) -> list[Violation]:
+    """Theorem: where any value of a packet is read, every value of it is: a store that nobody waits for could land after
+    the next one (stores of a lane to different packets are relaxed, so a later packet proves nothing of it).
+    """
+    hands = graph.hands
+    read = np.zeros(hands.cells, bool)
+    read[hands.group_cell[:, 1]] = True
+    alive = np.isin(hands.cell_segment, hands.cell_segment[read])
+    bad = np.nonzero(alive & ~read & written_cells(hands, graph.always())[0])[0]
+    if not len(bad):
+        return []
+    writer = int(hands.writer_cell[np.nonzero(hands.writer_cell[:, 1] == bad[0])[0][0], 0])
+    where = describe.mailbox(graph.columns, int(hands.cell_start[bad[0]]))
+    text = describe.task(graph.columns, int(hands.writer_task[writer]))
+    message = f"{where}, phase {hands.cell_phase[bad[0]]}, is written but never read, while its other values are"
+    return [Violation(4, message, f"{text}\n  nothing proves that it has landed before the next value of the packet")]
 
 
 def _reachable(columns: Columns) -> list[tuple[int, int]]:
