@@ -197,3 +197,16 @@ def test_report_is_json() -> None:
     assert set(data) >= {"ok", "violations", "obligations", "stats", "assumptions"}
     assert set(data["stats"]) == {"tasks", "lanes", "handoffs", "seconds"}
     assert np.isclose(data["stats"]["tasks"], len(CASE.tables.records))
+
+
+def test_values_that_nobody_reads() -> None:
+    """Rule 4 twins: both values of a mailbox are read; only the second is, so the first may land after it."""
+    from schedule_ir import encode
+    from tests.validator import toys
+
+    turns = [[("make", 0, 0), ("wait", 1, 0), ("make", 0, 1), ("wait", 1, 1)]]
+    read = [*turns, [("wait", 0, 0), ("make", 1, 0), ("wait", 0, 1), ("make", 1, 1)]]
+    unread = [*turns, [("make", 1, 0), ("wait", 0, 1), ("make", 1, 1)]]
+    for steps, found in ((read, False), (unread, True)):
+        report = validate(encode(toys.toy(steps, 2)), None, None)
+        assert any("never read" in v.message and v.rule == 4 for v in report.violations) is found, report.text()

@@ -43,8 +43,8 @@ def check(graph: Graph, order: Order) -> list[Violation]:
 
 
 def _unread(graph: Graph) -> list[Violation]:
-    """Theorem: where any value of a packet is read, every value of it is: a store that nobody waits for could land after
-    the next one (stores of a lane to different packets are relaxed, so a later packet proves nothing of it).
+    """Theorem: where any value of a packet is read, every value of it is: a store that nobody waits for could land
+    after the next one (stores to different packets are relaxed, so a later packet proves nothing of it).
     """
     hands = graph.hands
     read = np.zeros(hands.cells, bool)
