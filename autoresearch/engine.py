@@ -129,6 +129,7 @@ class ModelEngine:
 
     def __init__(self, predict: Predict | None = None) -> None:
         self._predict = predict
+        self._known: dict[tuple[int, int], Prediction] = {}
 
     def rig(self, build: Build, model: Model) -> Rig:
         """A CPU rig."""
@@ -139,7 +140,10 @@ class ModelEngine:
             from amk.cost import predict
 
             self._predict = predict
-        return self._predict(program, pos)
+        key = id(program), pos  # a worker holds its two programs until it ends
+        if key not in self._known:
+            self._known[key] = self._predict(program, pos)
+        return self._known[key]
 
     def time(self, build: Build, machine: Machine | None, point: Point) -> float:  # noqa: ARG002
         """Predicted ms per token in the middle of the point's tokens."""

@@ -31,7 +31,8 @@ from autoresearch.stats import spent_alpha
 from autoresearch.study import Study
 from autoresearch.subject import Subject
 
-PREPARATION = ("lower", "validate", "compile", "smoke", "gates")
+ON_PAPER = ("lower", "validate", "compile")
+RUNNING = ("smoke", "gates")
 
 
 @dataclass
@@ -83,9 +84,7 @@ class Ladder:
         incumbent = self.study.history.incumbent(self.subject.key)
         beaten = incumbent.spec if incumbent is not None else None
         with self.runs.worker(trial, trial.spec, beaten) as worker:
-            if not self._prepare(trial, worker):
-                return
-            if incumbent is not None and not self._screen(trial, incumbent, worker):
+            if not self._look(trial, incumbent, worker):
                 return
         with self.runs.worker(trial, trial.spec, beaten) as worker:
             self._rung(trial, "proof", worker, "validate", {"resources": True})
@@ -98,8 +97,18 @@ class Ladder:
 
     # Rungs
 
-    def _prepare(self, trial: Trial, worker: Worker) -> bool:
-        for method in PREPARATION:
+    def _look(self, trial: Trial, incumbent: Trial | None, worker: Worker) -> bool:
+        """The first process: all up to the screening; a prediction costs less than the gates and goes before them."""
+        if not self._climbed(trial, worker, ON_PAPER):
+            return False
+        if self.subject.mode == "predicted":
+            screened = incumbent is None or self._screen(trial, incumbent, worker)
+            return screened and self._climbed(trial, worker, RUNNING)
+        return self._climbed(trial, worker, RUNNING) and (incumbent is None or self._screen(trial, incumbent, worker))
+
+    def _climbed(self, trial: Trial, worker: Worker, methods: tuple[str, ...]) -> bool:
+        """Take these rungs; False if the trial ended on one as a duplicate."""
+        for method in methods:
             self._rung(trial, method, worker, method, {"full": False} if method == "gates" else {})
             if method == "lower" and self._is_duplicate(trial):
                 return False
