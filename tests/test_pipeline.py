@@ -27,7 +27,7 @@ def stamp(path: Path) -> int:
     return (path / "manifest.json").stat().st_ino
 
 
-@pytest.mark.parametrize("gpu", ["h200", "l4", "a100-80", "rtx5090"])
+@pytest.mark.parametrize("gpu", ["h200", "a10", "l4", "a100-80", "rtx5090"])
 def test_logits_of_a_loaded_artifact(model: Path, tmp_path: Path, gpu: str) -> None:
     import torch
 
