@@ -2,22 +2,28 @@
 //
 // Per block of 16 positions: S = Q K^T with the queries' high halves in rows 0-7 of the mma tile and their low halves
 // in rows 8-15 (so S is exact in q), an online softmax per warp (FlashAttention-2, arXiv 2307.08691), then O += P V with
-// P split the same way. A C fragment is an A fragment, so P never leaves the registers. Warps take blocks in turn.
+// P split the same way. A C fragment is an A fragment, so P never leaves the registers. Warps take blocks in turn; where
+// heads are wide, kValueShares of them take a block together, each with its share of the dims of V.
 #pragma once
 
 #include "qk_norm.cuh"
 
 namespace amk {
 
-// One thread's part of a running softmax: query thread / 4, dims (thread % 4) * 2 + {0, 1} of every block of 8 dims.
+constexpr int kWorkers = kComputeWarps / kValueShares;
+constexpr int kValueSteps = (kHeadSteps + kValueShares - 1) / kValueShares;  // fragments of V of a warp
+static_assert(kComputeWarps % kValueShares == 0, "the same warps for every share of the dims");
+
+// One thread's part of a running softmax: query thread / 4, dims (thread % 4) * 2 + {0, 1} of every block of 8 dims of
+// the warp's share.
 struct Softmax {
-  float output[2 * kHeadSteps][4];
+  float output[2 * kValueSteps][4];
   float top = -infinity();
   float sum = 0.f;
 
   __device__ Softmax() {
 #pragma unroll
-    for (int i = 0; i < 2 * kHeadSteps; i++) output[i][0] = output[i][1] = output[i][2] = output[i][3] = 0.f;
+    for (int i = 0; i < 2 * kValueSteps; i++) output[i][0] = output[i][1] = output[i][2] = output[i][3] = 0.f;
   }
 
   __device__ __forceinline__ void rescale(float top_now) {
@@ -25,7 +31,7 @@ struct Softmax {
     top = top_now;
     sum *= factor;
 #pragma unroll
-    for (int i = 0; i < 2 * kHeadSteps; i++) {
+    for (int i = 0; i < 2 * kValueSteps; i++) {
 #pragma unroll
       for (int j = 0; j < 4; j++) output[i][j] *= factor;
     }
@@ -38,10 +44,10 @@ __device__ __forceinline__ u32 position_mask(int first, int rows) {
 }
 
 // Positions skip .. rows - 1 of a block count (`kSkips`: skip may be above 0). `keys(i)` and `values(i)` yield this
-// thread's fragments of dims 16 i .. 16 i + 15.
+// thread's fragments of dims 16 i .. 16 i + 15, of the values from fragment `share` on.
 template <bool kSkips, typename Keys, typename Values>
 __device__ __forceinline__ void attend_block(
-    Softmax& state, int thread, int skip, int rows, Keys&& keys, Values&& values) {
+    Softmax& state, int thread, int share, int skip, int rows, Keys&& keys, Values&& values) {
   const uint4* queries = reinterpret_cast<const uint4*>(shared + kScratchOffset) + thread;
   float scores[2][4] = {};
 #pragma unroll 8
@@ -79,8 +85,9 @@ __device__ __forceinline__ void attend_block(
   }
   const u32 low = position_mask(first, rows), high = position_mask(first + 8, rows);
 #pragma unroll
-  for (int i = 0; i < kHeadSteps; i++) {
-    const Kv::Fragment v = values(i);
+  for (int i = 0; i < kValueSteps; i++) {
+    if (kHeadSteps % kValueShares && share + i >= kHeadSteps) break;
+    const Kv::Fragment v = values(share + i);
 #pragma unroll
     for (int t = 0; t < Kv::kTerms; t++) {
       Kv::Mma::mma(state.output[2 * i], p, v.term[t].x & low, v.term[t].y & high);
@@ -106,13 +113,13 @@ struct Attend {
     if (!split.active) return;
     const int4 second = task.second(), third = task.third();
     const Fields f{task.first.z, task.first.w, second.x, second.y, second.z, second.w, third.x, third.y, third.z, third.w};
-    const int partials = min(kComputeWarps, (split.end - split.begin + kKvBlock - 1) / kKvBlock + split.last);
+    const int partials = min(kWorkers, (split.end - split.begin + kKvBlock - 1) / kKvBlock + split.last);
     load_queries(lane, f, split.last);
     compute_barrier<kComputeThreads>();
     Softmax state;
     cached_blocks(lane, split, state);
     if (split.last) new_block(lane, split, state);
-    if (lane.warp < partials) leave_partial(lane, state);
+    if (worker(lane) < partials) leave_partial(lane, state);
     compute_barrier<kComputeThreads>();
     publish(lane, f, split, index, partials);
     if (split.last && f.append) append(lane, f.kv_head);
@@ -120,6 +127,9 @@ struct Attend {
   }
 
  private:
+  static __device__ __forceinline__ int worker(const ComputeLane& lane) { return lane.warp / kValueShares; }
+  static __device__ __forceinline__ int share(const ComputeLane& lane) { return lane.warp % kValueShares * kValueSteps; }
+
   static __device__ __forceinline__ int2 pair_dims(int pair) {
     if (pair < kHalf) return make_int2(pair, pair + kHalf);
     return make_int2(2 * pair, 2 * pair + 1);
@@ -227,14 +237,14 @@ struct Attend {
       const int count = min(kKvBlocksPerSlot, blocks - first);
       wait(lane, full_barrier(lane.next.slot), lane.next.parity);
       const u8* slot = ring_slot(lane.next.slot);
-      int block = (lane.warp + kComputeWarps - first % kComputeWarps) % kComputeWarps;
+      int block = (worker(lane) + kWorkers - first % kWorkers) % kWorkers;
 #pragma unroll 1
-      for (; block < count; block += kComputeWarps) {
+      for (; block < count; block += kWorkers) {
         const u8* keys = slot + block * kKvBlockBytes;
         const u8* values = keys + kHeadSteps * Kv::kFragmentBytes;
         const int skip = kWindow ? window_first(lane.pos(), kWindow) - split.begin - (first + block) * kKvBlock : 0;
         attend_block<kWindow != 0>(
-            state, lane.thread, skip, rows - (first + block) * kKvBlock,
+            state, lane.thread, share(lane), skip, rows - (first + block) * kKvBlock,
             [&](int i) { return Kv::load(keys + i * Kv::kFragmentBytes, lane.thread); },
             [&](int i) { return Kv::load(values + i * Kv::kFragmentBytes, lane.thread); });
       }
@@ -245,12 +255,12 @@ struct Attend {
   // The new row as a block of one position, by the warp whose turn it is.
   static __device__ __forceinline__ void new_block(ComputeLane& lane, const Split<kWindow>& split, Softmax& state) {
     const int blocks = (split.end - split.begin + kKvBlock - 1) / kKvBlock;
-    if (lane.warp != blocks % kComputeWarps) return;
+    if (worker(lane) != blocks % kWorkers) return;
     const float* key = new_row();
     const float* value = key + kHeadDimPadded;
     const int pair = (lane.thread & 3) * 2, n = lane.thread >> 2;
     attend_block<false>(
-        state, lane.thread, 0, 1,
+        state, lane.thread, share(lane), 0, 1,
         [&](int i) {
           Kv::Fragment fragment = {};
           if (n == 0) {
@@ -275,14 +285,15 @@ struct Attend {
     sum += __shfl_xor_sync(~0u, sum, 2);
     const int query = lane.thread >> 2, first = (lane.thread & 3) * 2;
     if (query >= kQueries) return;
-    float* row = partial_row(lane.warp, query, kQueries);
+    float* row = partial_row(worker(lane), query, kQueries);
+    const int begin = share(lane) * 16 + first;
 #pragma unroll
-    for (int i = 0; i < 2 * kHeadSteps; i++) {
+    for (int i = 0; i < 2 * kValueSteps; i++) {
 #pragma unroll
       for (int j = 0; j < 2; j++)
-        if (i * 8 + first + j < kHeadDim) row[i * 8 + first + j] = state.output[i][j] + state.output[i][j + 2];
+        if (begin + i * 8 + j < kHeadDim) row[begin + i * 8 + j] = state.output[i][j] + state.output[i][j + 2];
     }
-    if (first == 0) {
+    if (begin == 0) {
       row[kHeadDim] = state.top;
       row[kHeadDim + 1] = sum;
     }
@@ -296,11 +307,11 @@ struct Attend {
       const int query = i / kHeadDim, dim = i % kHeadDim;
       float top = kWindow ? kLowest : -infinity();  // with a window a split may have no rows: then its weight is 0
 #pragma unroll
-      for (int warp = 0; warp < kComputeWarps; warp++)
+      for (int warp = 0; warp < kWorkers; warp++)
         if (warp < partials) top = fmaxf(top, partial_row(warp, query, kQueries)[kHeadDim]);
       float output = 0.f, sum = 0.f;
 #pragma unroll
-      for (int warp = 0; warp < kComputeWarps; warp++) {
+      for (int warp = 0; warp < kWorkers; warp++) {
         if (warp >= partials) continue;
         const float* row = partial_row(warp, query, kQueries);
         const float factor = exp2_fast(row[kHeadDim] - top);

@@ -41,6 +41,19 @@ def kv_block_bytes(config: Mapping[str, int]) -> int:
     return 2 * KV_BLOCK * config["head_dim_padded"] * config["kv_element_bytes"]
 
 
+def value_shares(head_dim_padded: int) -> int:
+    """Compute warps that attend the same block together, each with its share of the value's dimensions.
+
+    A warp's running output takes half a register per dimension and thread; of 256 they would not fit.
+    """
+    return 2 if head_dim_padded > 128 else 1
+
+
+def partial_rows(warps: int, queries: int, head_dim_padded: int) -> int:
+    """Partial results that attention leaves in shared memory: per query and group of warps; of a merge, per warp."""
+    return max(warps // value_shares(head_dim_padded) * queries, warps)
+
+
 POS = var("pos")
 """Position of the token of this step: `pos` rows of K/V are in the cache, row `pos` is new."""
 

@@ -7,7 +7,7 @@ assignment or order changes the tables and leaves the source, and so the cubin, 
 from __future__ import annotations
 
 from schedule_ir.expr import Expr, to_cuda, var
-from schedule_ir.layout import split_count, split_rows, window_edge, window_first
+from schedule_ir.layout import split_count, split_rows, value_shares, window_edge, window_first
 from schedule_ir.op import Lane
 from schedule_ir.ops.attention import score_rule
 from schedule_ir.ops.linear import ACTIVATIONS, GATED
@@ -84,6 +84,7 @@ def _constants(program: Program) -> list[str]:
             name = buffer.name.removeprefix("shared.").capitalize()
             lines.append(f"constexpr int k{name}Offset = {buffer.offset};")
     factor, _ = score_rule(program.scalar("score_cap"))
+    lines.append(f"constexpr int kValueShares = {value_shares(program.config['head_dim_padded'])};")
     reals = {
         "kNormEps": program.scalar("eps"),
         "kScoreScale": program.scalar("attention_scale") * factor,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from amk.errors import RejectedProgramError, UnsupportedModelError
 from amk.lower.builder import Builder
 from amk.lower.knobs import Knobs
-from amk.lower.sizes import MAX_QUERIES, Matrix, SharedMemory, choose_memory, down_parts, matrix
+from amk.lower.sizes import Matrix, SharedMemory, choose_memory, down_parts, matrix
 from amk.model.graph import Layer, Linear, ModelGraph, TensorRef
 from schedule_ir.layout import KSTEP, KV_BLOCK, KV_ELEMENT_BYTES, TILE_ROWS, ceil_to, ksteps
 from schedule_ir.ops.attention import PER_HEAD, PROJECTION
@@ -189,15 +189,18 @@ class _Lowering:
     # Attention
 
     def _attend(self, index: int, layer: Layer) -> None:
-        """One task per (query block, kv head, split), on SMs of their own from the last one down."""
+        """One task per (query block, kv head, split), on SMs of their own from the last one down.
+
+        The query blocks of a K/V head share an SM, as only the SM that has drained its copies may append to the cache.
+        """
         g = self.graph
         variant = self._variant(layer)
         next_sm = self.sms - 1
         for split in range(self.splits):
             for head in range(g.kv_heads):
-                for first in range(0, g.group, MAX_QUERIES):
+                for first in range(0, g.group, self.knobs.max_queries):
                     self._attend_task(next_sm, index, split, head, first, variant)
-                    next_sm = (next_sm - 1) % self.sms
+                next_sm = (next_sm - 1) % self.sms
 
     def _variant(self, layer: Layer) -> _Variant:
         """A window that max_seq never leaves is none."""
@@ -219,13 +222,14 @@ class _Lowering:
             self.acquired.add(sm)
             self.build.add(sm, "kv_acquire", (), src=self.kv, phase=len(g.layers))
         self.build.add(sm, "copy_kv", (variant.window,), kv_head=row, split=split)
-        constants = (min(MAX_QUERIES, g.group - first), variant.window, variant.rope, variant.qk_norm)
+        queries = min(self.knobs.max_queries, g.group - first)
+        constants = (queries, variant.window, variant.rope, variant.qk_norm)
         self.build.add(
             sm, "attend", constants, kv_head=row, phase=index, split=split,
             q_src=self.qkv + head * d, k_src=self.qkv + (g.heads + kv_head) * d,
             v_src=self.qkv + (g.heads + g.kv_heads + kv_head) * d,
-            part_dst=self.partial + head * (d + 2), out_dst=self.attention + head * d, append=int(first == 0),
-            qkv=self.qkv, norm=variant.norm,
+            part_dst=self.partial + head * (d + 2), out_dst=self.attention + head * d,
+            append=int(first + queries == g.group), qkv=self.qkv, norm=variant.norm,
         )  # fmt: skip
 
     def _combine(self, index: int) -> None:
@@ -284,7 +288,7 @@ class _Lowering:
             "partial_stride": g.head_dim + 2,
             "max_splits": self.splits,
             "min_split_rows": ceil_to(knobs.min_split_rows, KV_BLOCK),
-            "queries": min(g.group, MAX_QUERIES),
+            "queries": min(g.group, self.knobs.max_queries),
             "compute_warps": knobs.compute_warps,
             "slot_bytes": memory.slot,
             "ring_stages": memory.stages,
