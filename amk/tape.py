@@ -131,10 +131,10 @@ def row_source(tiles: TensorTiles, unit: int) -> list[tuple[int, int]]:
 
 
 def norm_array(program: Program, checkpoint: Checkpoint) -> F32:
-    """float32 [len(norms), hidden_padded]: the norm weights by row, padded with zeros."""
+    """float32 [len(norms), hidden_padded]: the norm weights by row, padded with zeros; ones for "" (no norm)."""
     norms = np.zeros((len(program.norms), program.config["hidden_padded"]), np.float32)
     for row, name in enumerate(program.norms):
-        norms[row, : program.config["hidden"]] = checkpoint.fp32(name)
+        norms[row, : program.config["hidden"]] = checkpoint.fp32(name) if name else 1
     return norms
 
 

@@ -136,7 +136,7 @@ struct EmbedNorm {
       offset = (k / 16) * 512 + ((r % 8) * 4 + (c % 8) / 2) * 16 + ((r / 8) + 2 * (c / 8)) * 4;
     }
     const u32 packed = __ldg(reinterpret_cast<const u32*>(row + offset));
-    return make_float2(Bf16::low(packed), Bf16::high(packed));
+    return make_float2(kEmbedScale * Bf16::low(packed), kEmbedScale * Bf16::high(packed));
   }
 };
 
@@ -160,8 +160,8 @@ struct AddNorm {
         poll_batch<kSteps>(lane, source + part * kStride, tag, first, kHidden, arrivals);
 #pragma unroll
         for (int i = 0; i < kCount; i++) {
-          values[i].x += arrivals[i][0];
-          values[i].y += arrivals[i][1];
+          values[i].x += kResidualMultiplier * arrivals[i][0];
+          values[i].y += kResidualMultiplier * arrivals[i][1];
         }
       }
 #pragma unroll

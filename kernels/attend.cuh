@@ -2,32 +2,28 @@
 //
 // Per block of 16 positions: S = Q K^T with the queries' high halves in rows 0-7 of the mma tile and their low halves
 // in rows 8-15 (so S is exact in q), an online softmax per warp (FlashAttention-2, arXiv 2307.08691), then O += P V with
-// P split the same way. A C fragment is an A fragment, so P never leaves the registers. Warps take blocks in turn.
+// P split the same way. A C fragment is an A fragment, so P never leaves the registers. Warps take blocks in turn; where
+// heads are wide, kValueShares of them take a block together, each with its share of the dims of V.
 #pragma once
 
-#include "compute_lane.cuh"
-#include "kv_types.cuh"
+#include "qk_norm.cuh"
 
 namespace amk {
 
-constexpr int kNewRowOffset = kHeadSteps * 512;                  // after the Q fragments: k, then v, fp32
-constexpr int kPartialOffset = kNewRowOffset + 8 * kHeadDimPadded;  // per warp and query: output, maximum, sum
-constexpr int kPartialWords = kHeadDim + 2;
+constexpr int kWorkers = kComputeWarps / kValueShares;
+constexpr int kValueSteps = (kHeadSteps + kValueShares - 1) / kValueShares;  // fragments of V of a warp
+static_assert(kComputeWarps % kValueShares == 0, "the same warps for every share of the dims");
 
-__device__ __forceinline__ float* new_row() { return reinterpret_cast<float*>(shared + kScratchOffset + kNewRowOffset); }
-__device__ __forceinline__ float* partial_row(int warp, int query, int queries) {
-  return reinterpret_cast<float*>(shared + kScratchOffset + kPartialOffset) + (warp * queries + query) * kPartialWords;
-}
-
-// One thread's part of a running softmax: query thread / 4, dims (thread % 4) * 2 + {0, 1} of every block of 8 dims.
+// One thread's part of a running softmax: query thread / 4, dims (thread % 4) * 2 + {0, 1} of every block of 8 dims of
+// the warp's share.
 struct Softmax {
-  float output[2 * kHeadSteps][4];
+  float output[2 * kValueSteps][4];
   float top = -infinity();
   float sum = 0.f;
 
   __device__ Softmax() {
 #pragma unroll
-    for (int i = 0; i < 2 * kHeadSteps; i++) output[i][0] = output[i][1] = output[i][2] = output[i][3] = 0.f;
+    for (int i = 0; i < 2 * kValueSteps; i++) output[i][0] = output[i][1] = output[i][2] = output[i][3] = 0.f;
   }
 
   __device__ __forceinline__ void rescale(float top_now) {
@@ -35,7 +31,7 @@ struct Softmax {
     top = top_now;
     sum *= factor;
 #pragma unroll
-    for (int i = 0; i < 2 * kHeadSteps; i++) {
+    for (int i = 0; i < 2 * kValueSteps; i++) {
 #pragma unroll
       for (int j = 0; j < 4; j++) output[i][j] *= factor;
     }
@@ -47,9 +43,11 @@ __device__ __forceinline__ u32 position_mask(int first, int rows) {
   return (first < rows ? 0xffffu : 0u) | (first + 1 < rows ? 0xffff0000u : 0u);
 }
 
-// `keys(i)` and `values(i)` yield this thread's fragments of dims 16 i .. 16 i + 15.
-template <typename Keys, typename Values>
-__device__ __forceinline__ void attend_block(Softmax& state, int thread, int rows, Keys&& keys, Values&& values) {
+// Positions skip .. rows - 1 of a block count (`kSkips`: skip may be above 0). `keys(i)` and `values(i)` yield this
+// thread's fragments of dims 16 i .. 16 i + 15, of the values from fragment `share` on.
+template <bool kSkips, typename Keys, typename Values>
+__device__ __forceinline__ void attend_block(
+    Softmax& state, int thread, int share, int skip, int rows, Keys&& keys, Values&& values) {
   const uint4* queries = reinterpret_cast<const uint4*>(shared + kScratchOffset) + thread;
   float scores[2][4] = {};
 #pragma unroll 8
@@ -69,7 +67,9 @@ __device__ __forceinline__ void attend_block(Softmax& state, int thread, int row
   for (int n = 0; n < 2; n++) {
 #pragma unroll
     for (int j = 0; j < 2; j++) {
-      s[n][j] = n * 8 + first + j < rows ? scores[n][j] + scores[n][j + 2] : -infinity();
+      const int row = n * 8 + first + j;
+      const bool visible = row < rows && (!kSkips || row >= skip);
+      s[n][j] = visible ? score(scores[n][j] + scores[n][j + 2]) : -infinity();
       top = fmaxf(top, s[n][j]);
     }
   }
@@ -85,8 +85,9 @@ __device__ __forceinline__ void attend_block(Softmax& state, int thread, int row
   }
   const u32 low = position_mask(first, rows), high = position_mask(first + 8, rows);
 #pragma unroll
-  for (int i = 0; i < kHeadSteps; i++) {
-    const Kv::Fragment v = values(i);
+  for (int i = 0; i < kValueSteps; i++) {
+    if (kHeadSteps % kValueShares && share + i >= kHeadSteps) break;
+    const Kv::Fragment v = values(share + i);
 #pragma unroll
     for (int t = 0; t < Kv::kTerms; t++) {
       Kv::Mma::mma(state.output[2 * i], p, v.term[t].x & low, v.term[t].y & high);
@@ -95,29 +96,30 @@ __device__ __forceinline__ void attend_block(Softmax& state, int thread, int row
   }
 }
 
-template <int kQueries>
+// kWindow: positions that the layer sees, 0 for all; kRope: table that rotates q and k, from 1, 0 for none.
+template <int kQueries, int kWindow, int kRope, int kQkNorm>
 struct Attend {
   // Pairs that RoPE rotates (d, d + half), then the dims beyond it in neighbouring pairs.
   static constexpr int kPairs = kHeadDim / 2;
   static constexpr int kHalf = kRotaryDim / 2;
 
   struct Fields {
-    int kv_head, phase, query, key, value, partial, output, append;
+    int kv_head, phase, query, key, value, partial, output, append, qkv, norm;
   };
 
   static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
     const int index = task.first.y;
-    const Split split(lane.pos(), index);
+    const Split<kWindow> split(lane.pos(), index);
     if (!split.active) return;
     const int4 second = task.second(), third = task.third();
-    const Fields f{task.first.z, task.first.w, second.x, second.y, second.z, second.w, third.x, third.y};
-    const int partials = min(kComputeWarps, (split.end - split.begin + kKvBlock - 1) / kKvBlock + split.last);
+    const Fields f{task.first.z, task.first.w, second.x, second.y, second.z, second.w, third.x, third.y, third.z, third.w};
+    const int partials = min(kWorkers, (split.end - split.begin + kKvBlock - 1) / kKvBlock + split.last);
     load_queries(lane, f, split.last);
     compute_barrier<kComputeThreads>();
     Softmax state;
     cached_blocks(lane, split, state);
     if (split.last) new_block(lane, split, state);
-    if (lane.warp < partials) leave_partial(lane, state);
+    if (worker(lane) < partials) leave_partial(lane, state);
     compute_barrier<kComputeThreads>();
     publish(lane, f, split, index, partials);
     if (split.last && f.append) append(lane, f.kv_head);
@@ -125,6 +127,9 @@ struct Attend {
   }
 
  private:
+  static __device__ __forceinline__ int worker(const ComputeLane& lane) { return lane.warp / kValueShares; }
+  static __device__ __forceinline__ int share(const ComputeLane& lane) { return lane.warp % kValueShares * kValueSteps; }
+
   static __device__ __forceinline__ int2 pair_dims(int pair) {
     if (pair < kHalf) return make_int2(pair, pair + kHalf);
     return make_int2(2 * pair, 2 * pair + 1);
@@ -144,17 +149,41 @@ struct Attend {
       const int base = row < kQueries ? f.query + row * kHeadDim : row == kQueries ? f.key : f.value;
       source[i] = item < count ? packets + base : nullptr;
       angle[i] = make_float2(1.f, 0.f);
-      if (source[i] && row <= kQueries && pair < kHalf) angle[i] = __ldg(lane.params.rope + lane.pos() * kHalf + pair);
+      if (kRope && source[i] && row <= kQueries && pair < kHalf)
+        angle[i] = __ldg(lane.params.rope + ((kRope - 1) * kMaxSeq + lane.pos()) * kHalf + pair);
     }
     float values[kItems][2];
     poll_pairs<kItems>(lane, source, tag, values);
+    if constexpr (kQkNorm != kNoNorm) norm<kItems>(lane, f, last, count, tag, values);
 #pragma unroll
     for (int i = 0; i < kItems; i++) {
       const int item = lane.index() + i * kComputeThreads;
       if (!source[i]) continue;
-      const float a = values[i][0] * angle[i].x - values[i][1] * angle[i].y;
-      const float b = values[i][1] * angle[i].x + values[i][0] * angle[i].y;
+      float a = values[i][0], b = values[i][1];
+      if (kRope) {
+        a = values[i][0] * angle[i].x - values[i][1] * angle[i].y;
+        b = values[i][1] * angle[i].x + values[i][0] * angle[i].y;
+      }
       keep(item / kPairs, pair_dims(item % kPairs), a, b);
+    }
+  }
+
+  // RMSNorm of the q and k rows: weights as they lie in the mailbox, or the same for all heads (q's, then k's).
+  template <int kItems>
+  static __device__ __forceinline__ void norm(
+      ComputeLane& lane, const Fields& f, bool last, int count, u32 tag, float (&values)[kItems][2]) {
+    const QkNorm<kQkNorm, kItems> norms(lane, lane.params.packets + f.qkv, last, count, tag, values);
+    const float* weights = lane.params.biases + f.norm;
+#pragma unroll
+    for (int i = 0; i < kItems; i++) {
+      const int item = lane.index() + i * kComputeThreads, row = item / kPairs;
+      if (item >= count || row > kQueries) continue;
+      const int2 dims = pair_dims(item % kPairs);
+      const int head = row < kQueries ? f.query + row * kHeadDim : f.key;
+      const float* w = weights + (kQkNorm == kPerHead ? (row == kQueries) * kHeadDim : head - f.qkv);
+      const float scale = norms.scale(row, row == kQueries);
+      values[i][0] *= scale * __ldg(w + dims.x);
+      values[i][1] *= scale * __ldg(w + dims.y);
     }
   }
 
@@ -200,7 +229,7 @@ struct Attend {
     halves[2] = static_cast<unsigned short>(low);
   }
 
-  static __device__ __forceinline__ void cached_blocks(ComputeLane& lane, const Split& split, Softmax& state) {
+  static __device__ __forceinline__ void cached_blocks(ComputeLane& lane, const Split<kWindow>& split, Softmax& state) {
     const int rows = split.end - split.begin;
     const int blocks = (rows + kKvBlock - 1) / kKvBlock;
 #pragma unroll 1
@@ -208,13 +237,14 @@ struct Attend {
       const int count = min(kKvBlocksPerSlot, blocks - first);
       wait(lane, full_barrier(lane.next.slot), lane.next.parity);
       const u8* slot = ring_slot(lane.next.slot);
-      int block = (lane.warp + kComputeWarps - first % kComputeWarps) % kComputeWarps;
+      int block = (worker(lane) + kWorkers - first % kWorkers) % kWorkers;
 #pragma unroll 1
-      for (; block < count; block += kComputeWarps) {
+      for (; block < count; block += kWorkers) {
         const u8* keys = slot + block * kKvBlockBytes;
         const u8* values = keys + kHeadSteps * Kv::kFragmentBytes;
-        attend_block(
-            state, lane.thread, rows - (first + block) * kKvBlock,
+        const int skip = kWindow ? window_first(lane.pos(), kWindow) - split.begin - (first + block) * kKvBlock : 0;
+        attend_block<kWindow != 0>(
+            state, lane.thread, share(lane), skip, rows - (first + block) * kKvBlock,
             [&](int i) { return Kv::load(keys + i * Kv::kFragmentBytes, lane.thread); },
             [&](int i) { return Kv::load(values + i * Kv::kFragmentBytes, lane.thread); });
       }
@@ -223,14 +253,14 @@ struct Attend {
   }
 
   // The new row as a block of one position, by the warp whose turn it is.
-  static __device__ __forceinline__ void new_block(ComputeLane& lane, const Split& split, Softmax& state) {
+  static __device__ __forceinline__ void new_block(ComputeLane& lane, const Split<kWindow>& split, Softmax& state) {
     const int blocks = (split.end - split.begin + kKvBlock - 1) / kKvBlock;
-    if (lane.warp != blocks % kComputeWarps) return;
+    if (worker(lane) != blocks % kWorkers) return;
     const float* key = new_row();
     const float* value = key + kHeadDimPadded;
     const int pair = (lane.thread & 3) * 2, n = lane.thread >> 2;
-    attend_block(
-        state, lane.thread, 1,
+    attend_block<false>(
+        state, lane.thread, share(lane), 0, 1,
         [&](int i) {
           Kv::Fragment fragment = {};
           if (n == 0) {
@@ -255,31 +285,33 @@ struct Attend {
     sum += __shfl_xor_sync(~0u, sum, 2);
     const int query = lane.thread >> 2, first = (lane.thread & 3) * 2;
     if (query >= kQueries) return;
-    float* row = partial_row(lane.warp, query, kQueries);
+    float* row = partial_row(worker(lane), query, kQueries);
+    const int begin = share(lane) * 16 + first;
 #pragma unroll
-    for (int i = 0; i < 2 * kHeadSteps; i++) {
+    for (int i = 0; i < 2 * kValueSteps; i++) {
 #pragma unroll
       for (int j = 0; j < 2; j++)
-        if (i * 8 + first + j < kHeadDim) row[i * 8 + first + j] = state.output[i][j] + state.output[i][j + 2];
+        if (begin + i * 8 + j < kHeadDim) row[begin + i * 8 + j] = state.output[i][j] + state.output[i][j + 2];
     }
-    if (first == 0) {
+    if (begin == 0) {
       row[kHeadDim] = state.top;
       row[kHeadDim + 1] = sum;
     }
   }
 
   // Merges the partial results of the warps that had a block, in order; normalised where there is only this split.
-  static __device__ __forceinline__ void publish(ComputeLane& lane, const Fields& f, const Split& split, int index, int partials) {
+  static __device__ __forceinline__ void publish(
+      ComputeLane& lane, const Fields& f, const Split<kWindow>& split, int index, int partials) {
     const u32 tag = lane.tag(f.phase);
     for (int i = lane.index(); i < kQueries * kHeadDim; i += kComputeThreads) {
       const int query = i / kHeadDim, dim = i % kHeadDim;
-      float top = -infinity();
+      float top = kWindow ? kLowest : -infinity();  // with a window a split may have no rows: then its weight is 0
 #pragma unroll
-      for (int warp = 0; warp < kComputeWarps; warp++)
+      for (int warp = 0; warp < kWorkers; warp++)
         if (warp < partials) top = fmaxf(top, partial_row(warp, query, kQueries)[kHeadDim]);
       float output = 0.f, sum = 0.f;
 #pragma unroll
-      for (int warp = 0; warp < kComputeWarps; warp++) {
+      for (int warp = 0; warp < kWorkers; warp++) {
         if (warp >= partials) continue;
         const float* row = partial_row(warp, query, kQueries);
         const float factor = exp2_fast(row[kHeadDim] - top);

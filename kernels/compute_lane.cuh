@@ -49,12 +49,17 @@ struct Slice {
 // low halves. In the mma the 8 columns alternate high and low, so the sum of columns 0 and 1 is the product with x.
 __device__ __forceinline__ u32* activation_words() { return reinterpret_cast<u32*>(shared + kActivationOffset); }
 
+// Where a thread's two elements of a round are: the high halves in the first word, the low halves in the ninth.
+template <int kSteps>
+__device__ __forceinline__ u32* x_words(const ComputeLane& lane, int round) {
+  const int step = Slice<kSteps>::local_step(round, lane.thread), pair = lane.thread & 7;
+  return activation_words() + (lane.warp * Slice<kSteps>::kPerWarp + step) * 16 + (pair & 3) * 2 + (pair >> 2);
+}
+
 template <int kSteps>
 __device__ __forceinline__ void store_x(const ComputeLane& lane, int round, float a, float b) {
-  const int step = Slice<kSteps>::local_step(round, lane.thread);
-  if (step >= Slice<kSteps>::kPerWarp) return;
-  const int pair = lane.thread & 7;
-  u32* words = activation_words() + (lane.warp * Slice<kSteps>::kPerWarp + step) * 16 + (pair & 3) * 2 + (pair >> 2);
+  if (Slice<kSteps>::local_step(round, lane.thread) >= Slice<kSteps>::kPerWarp) return;
+  u32* words = x_words<kSteps>(lane, round);
   u32 high, low;
   split_pair<Bf16>(a, b, high, low);
   words[0] = high;

@@ -63,6 +63,7 @@ struct Head {
   static __device__ __forceinline__ bool run(EpilogueLane& lane, const Task& task) {
     float value;
     if (!lane.take<true>(value)) return false;
+    value = logit_of(value);
     const int row = task.first.y + lane.thread;
     if (lane.thread >= 16 || row >= kVocab) return true;
     const Params& params = lane.params;

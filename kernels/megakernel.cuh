@@ -7,6 +7,7 @@
 #include "combine.cuh"
 #include "epilogue.cuh"
 #include "gemv.cuh"
+#include "post_norm.cuh"
 #include "sample.cuh"
 #include "stream.cuh"
 

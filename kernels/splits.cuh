@@ -10,16 +10,22 @@ constexpr int kKvBlock = 16;
 constexpr int kKvBlockBytes = 2 * kKvBlock * kHeadDimPadded * kKvElementBytes;
 constexpr int kKvBlocksPerSlot = kSlotBytes / kKvBlockBytes;
 
-// split_rows(pos) and split_count(pos) are generated from the schedule IR's rules.
+// The rules of pos are generated from the schedule IR's. kWindow: how many positions the layer sees, 0 for all.
+template <int kWindow>
 struct Split {
   int begin, end;
   bool active, last;
   int count;
   __device__ __forceinline__ Split(int pos, int index) {
-    const int rows = split_rows(pos);
     count = split_count(pos);
-    begin = index * rows;
-    end = min(pos, begin + rows);
+    if (kWindow) {
+      begin = min(pos, window_edge(pos, index, kWindow));
+      end = min(pos, window_edge(pos, index + 1, kWindow));
+    } else {
+      const int rows = split_rows(pos);
+      begin = index * rows;
+      end = min(pos, begin + rows);
+    }
     active = index < count;
     last = index == count - 1;
   }

@@ -89,9 +89,10 @@ struct CopyTape {
   }
 };
 
+template <int kWindow>
 struct CopyKv {
   static __device__ __forceinline__ bool run(StreamLane& lane, const Task& task) {
-    const Split split(lane.pos(), task.first.z);
+    const Split<kWindow> split(lane.pos(), task.first.z);
     if (!split.active) return true;
     const u8* source = lane.params.kv + kv_block_offset(task.first.y, split.begin / kKvBlock);
     const int blocks = (split.end - split.begin + kKvBlock - 1) / kKvBlock;

@@ -60,6 +60,11 @@ def exp(value: ExprLike) -> Expr:
     return Expr("exp", (lift(value),))
 
 
+def tanh(value: ExprLike) -> Expr:
+    """The hyperbolic tangent of `value`."""
+    return Expr("tanh", (lift(value),))
+
+
 def maximum(a: ExprLike, b: ExprLike) -> Expr:
     """The larger of two."""
     return Expr("max", (lift(a), lift(b)))
@@ -87,11 +92,12 @@ def equals(a: ExprLike, b: ExprLike) -> Expr:
 
 @dataclass(frozen=True)
 class Semantics:
-    """What `max`, `min` and `exp` mean for a kind of value; arithmetic uses the values' own operators."""
+    """What the named functions mean for a kind of value; arithmetic uses the values' own operators."""
 
     maximum: Callable[[Any, Any], Any]
     minimum: Callable[[Any, Any], Any]
     exp: Callable[[Any], Any]
+    tanh: Callable[[Any], Any] = np.tanh
 
 
 NUMPY = Semantics(np.maximum, np.minimum, np.exp)
@@ -126,11 +132,13 @@ def _apply(op: str, v: list[Any], semantics: Semantics) -> Any:
             return semantics.minimum(v[0], v[1])
         case "exp":
             return semantics.exp(v[0])
+        case "tanh":
+            return semantics.tanh(v[0])
     raise ValueError(f"expression operator {op!r} is unknown")
 
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "floordiv": "/"}
-_CALLS = {"max": "max", "min": "min", "exp": "__expf", "div": "__fdividef"}
+_CALLS = {"max": "max", "min": "min", "exp": "__expf", "div": "__fdividef", "tanh": "tanhf"}
 
 
 def to_cuda(expr: Expr) -> str:

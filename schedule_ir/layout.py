@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from schedule_ir.expr import Expr, ceil_div, maximum, minimum, var
+from schedule_ir.expr import Expr, ExprLike, ceil_div, maximum, minimum, var
 
 TILE_ROWS = 16
 KSTEP = 16
@@ -41,26 +41,67 @@ def kv_block_bytes(config: Mapping[str, int]) -> int:
     return 2 * KV_BLOCK * config["head_dim_padded"] * config["kv_element_bytes"]
 
 
+def value_shares(head_dim_padded: int) -> int:
+    """Compute warps that attend the same block together, each with its share of the value's dimensions.
+
+    A warp's running output takes half a register per dimension and thread; of 256 they would not fit.
+    """
+    return 2 if head_dim_padded > 128 else 1
+
+
+def partial_rows(warps: int, queries: int, head_dim_padded: int) -> int:
+    """Partial results that attention leaves in shared memory: per query and group of warps; of a merge, per warp."""
+    return max(warps // value_shares(head_dim_padded) * queries, warps)
+
+
 POS = var("pos")
 """Position of the token of this step: `pos` rows of K/V are in the cache, row `pos` is new."""
 
 
 def split_rows(config: Mapping[str, int]) -> Expr:
-    """Cached positions per attention split at `pos`: a multiple of 16, at least `min_split_rows`."""
+    """Cached positions per attention split at `pos`, without a window: a multiple of 16, at least `min_split_rows`."""
     cap = config["max_splits"] * KV_BLOCK
     return maximum(config["min_split_rows"], ceil_div(POS, cap) * KV_BLOCK)
 
 
 def split_count(config: Mapping[str, int]) -> Expr:
-    """Attention splits that are active at `pos`, at least one; never more than `max_splits`."""
+    """Attention splits active at `pos`, at least one, never more than `max_splits`; the same for all layers."""
     return maximum(1, ceil_div(POS, split_rows(config)))
 
 
-def split_begin(config: Mapping[str, int], split: int) -> Expr:
+def window_first(window: ExprLike) -> Expr:
+    """First position that a sliding window of `window` positions, the new one among them, shows at `pos`."""
+    return maximum(0, POS + 1 - window)
+
+
+def window_begin(window: ExprLike) -> Expr:
+    """First position of the block that `window_first` is in: whole blocks are copied, the rows before are masked."""
+    return window_first(window) // KV_BLOCK * KV_BLOCK
+
+
+def window_blocks(window: ExprLike) -> Expr:
+    """Blocks of cached positions that a window reaches at `pos`."""
+    return ceil_div(POS - window_begin(window), KV_BLOCK)
+
+
+def window_share(config: Mapping[str, int], split: ExprLike, window: ExprLike) -> Expr:
+    """How many of these blocks are before a split: they are shared out evenly.
+
+    The last active split always has the last block, which row `pos` may be in; others may have none.
+    """
+    return window_blocks(window) * split // split_count(config)
+
+
+def window_edge(config: Mapping[str, int], split: ExprLike, window: ExprLike) -> Expr:
+    """Where a split begins with a window."""
+    return window_begin(window) + window_share(config, split, window) * KV_BLOCK
+
+
+def split_begin(config: Mapping[str, int], split: int, window: int = 0) -> Expr:
     """First cached position of a split."""
-    return minimum(POS, split_rows(config) * split)
+    return minimum(POS, window_edge(config, split, window) if window else split_rows(config) * split)
 
 
-def split_end(config: Mapping[str, int], split: int) -> Expr:
+def split_end(config: Mapping[str, int], split: int, window: int = 0) -> Expr:
     """First position after a split; the last active one ends at `pos`."""
-    return minimum(POS, split_rows(config) * (split + 1))
+    return split_begin(config, split + 1, window)

@@ -96,13 +96,24 @@ class PackedVector:
     offset: int
 
 
+NEUTRAL_SCALARS: Mapping[str, float] = {
+    "embed_scale": 1.0,
+    "residual_multiplier": 1.0,
+    "logits_divisor": 1.0,
+    "logits_cap": 0.0,
+    "score_cap": 0.0,
+}
+"""Scalars that a Program may leave out, and what they are then: with these values they compute nothing."""
+
+
 @dataclass(frozen=True)
 class Program:
     """Everything that one token step does, for every position below `config["max_seq"]`.
 
-    `config` holds the sizes and knobs that are compile-time constants of the kernel; `lanes[(sm, lane, section)]`
-    the ordered tasks; `tiles` the meaning of the tape bytes; `norms` the norm weights by row of the norms
-    array; `biases` the parts of the bias array; `knobs` what the lowering was asked for.
+    `config` holds the sizes and knobs that are compile-time constants of the kernel, `scalars` the real numbers;
+    `lanes[(sm, lane, section)]` the ordered tasks; `tiles` the meaning of the tape bytes; `norms` the norm weights by
+    row of the norms array ("" stands for ones); `biases` the parts of the bias array, q/k norm weights among them;
+    `knobs` what the lowering was asked for.
     """
 
     target: Target
@@ -121,6 +132,10 @@ class Program:
     def sms(self) -> int:
         """CTAs of the cooperative grid, one per SM."""
         return self.config["sms"]
+
+    def scalar(self, name: str) -> float:
+        """A scalar, or its neutral value. Raises KeyError for one that has none."""
+        return self.scalars[name] if name in self.scalars else NEUTRAL_SCALARS[name]
 
     def buffer(self, name: str) -> Buffer:
         """The buffer of that name. Raises KeyError."""

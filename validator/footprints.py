@@ -20,7 +20,7 @@ from validator.activity import Patterns, UnmodelledError
 from validator.columns import Bools, Columns, Ints
 
 SPACES = ("packets", "tape", "norms", "biases", "logits")
-PAIRWISE = ("gather", "add_norm")
+PAIRWISE = ("gather", "add_norm", "add_post_norm")
 """Ops that poll two packets at a time, so an odd length reads one packet more."""
 
 

@@ -28,7 +28,7 @@ class LayerLike(Protocol):
     """One decoder layer."""
 
     @property
-    def attn_norm(self) -> TensorLike: ...  # noqa: D102
+    def attn_norm(self) -> TensorLike | None: ...  # noqa: D102
     @property
     def q(self) -> LinearLike: ...  # noqa: D102
     @property
@@ -38,7 +38,19 @@ class LayerLike(Protocol):
     @property
     def o(self) -> LinearLike: ...  # noqa: D102
     @property
-    def mlp_norm(self) -> TensorLike: ...  # noqa: D102
+    def mlp_norm(self) -> TensorLike | None: ...  # noqa: D102
+    @property
+    def post_attn_norm(self) -> TensorLike | None: ...  # noqa: D102
+    @property
+    def post_mlp_norm(self) -> TensorLike | None: ...  # noqa: D102
+    @property
+    def q_norm(self) -> TensorLike | None: ...  # noqa: D102
+    @property
+    def k_norm(self) -> TensorLike | None: ...  # noqa: D102
+    @property
+    def window(self) -> int: ...  # noqa: D102
+    @property
+    def rope(self) -> int | None: ...  # noqa: D102
     @property
     def gate(self) -> LinearLike: ...  # noqa: D102
     @property
@@ -76,7 +88,17 @@ class ModelLike(Protocol):
     @property
     def attention_scale(self) -> float: ...  # noqa: D102
     @property
-    def rope(self) -> RopeLike: ...  # noqa: D102
+    def ropes(self) -> Sequence[RopeLike]: ...  # noqa: D102
+    @property
+    def embed_scale(self) -> float: ...  # noqa: D102
+    @property
+    def residual_multiplier(self) -> float: ...  # noqa: D102
+    @property
+    def logits_divisor(self) -> float: ...  # noqa: D102
+    @property
+    def logits_cap(self) -> float: ...  # noqa: D102
+    @property
+    def score_cap(self) -> float: ...  # noqa: D102
     @property
     def embed(self) -> TensorLike: ...  # noqa: D102
     @property

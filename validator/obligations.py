@@ -62,7 +62,7 @@ class _Space:
         """The `which`-th K/V access of an op, for a symbolic K/V head."""
         args: dict[str, Any] = dict.fromkeys(REGISTRY[op].fields, 0)
         args |= {"split": split, "kv_head": self.head, "append": 1}
-        constants = dict.fromkeys(REGISTRY[op].constants, 1)
+        constants = {**dict.fromkeys(REGISTRY[op].constants, 1), "window": 0}
         found = [a for a in REGISTRY[op].accesses(args, constants, self.config) if a.space == "kv"][which]
         active = 1 if found.active is None else found.active
         values = [term(rule, self.facts, pos=self.pos) for rule in (found.start, found.length, active)]  # type: ignore[arg-type]

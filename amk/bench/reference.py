@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,13 +12,17 @@ import torch
 from amk.model.graph import Linear, TensorRef
 from amk.model.random_checkpoint import RandomCheckpoint
 from amk.model.random_weights import random_key, random_step
-from amk.model.rope import rope_table
+from amk.model.rope import rope_tables
 from amk.model.source import Model
 from amk.runtime.cuda.driver import call, driver, pack_arguments
 from amk.runtime.cuda.machine import CudaMachine
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 _BLOCK = 16
+_ACTIVATIONS = {
+    "silu": torch.nn.functional.silu,
+    "gelu_tanh": partial(torch.nn.functional.gelu, approximate="tanh"),
+}
 
 
 class TorchReference:
@@ -31,30 +36,40 @@ class TorchReference:
         self.graph, self._checkpoint, self._device = model.graph, model.checkpoint, device
         self._random = call(driver().cuModuleGetFunction, module, b"amk_random") if module is not None else None
         self.weights = {ref.name: self._make(ref) for ref in model.graph.tensors()}
-        self.rope = torch.from_numpy(rope_table(model.graph.rope, max_seq)).to(device)
+        self.ropes = torch.from_numpy(rope_tables(model.graph.ropes, max_seq)).to(device)
 
     def step(self, token: int, pos: int, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         """fp32 logits at `pos`; keys and values [layers, kv_heads, >= pos + 1, >= head_dim] get row `pos`."""
-        h = self.weights[self.graph.embed.name][token].float()
-        for index, layer in enumerate(self.graph.layers):
-            x = self._norm(h, layer.attn_norm)
-            h = h + self._linear(layer.o, self._attention(index, x, pos, keys[index], values[index]))
+        g = self.graph
+        h = self.weights[g.embed.name][token].float() * g.embed_scale
+        for index, layer in enumerate(g.layers):
+            x = self._attention(index, self._norm(h, layer.attn_norm), pos, keys[index], values[index])
+            h = h + g.residual_multiplier * self._norm(self._linear(layer.o, x), layer.post_attn_norm)
             x = self._norm(h, layer.mlp_norm)
-            gate = torch.nn.functional.silu(self._linear(layer.gate, x))
-            h = h + self._linear(layer.down, gate * self._linear(layer.up, x))
-        return self._linear(self.graph.head, self._norm(h, self.graph.final_norm))
+            gate = _ACTIVATIONS[g.activation](self._linear(layer.gate, x))
+            x = self._linear(layer.down, gate * self._linear(layer.up, x))
+            h = h + g.residual_multiplier * self._norm(x, layer.post_mlp_norm)
+        return _capped(self._linear(g.head, self._norm(h, g.final_norm)) / g.logits_divisor, g.logits_cap)
 
     def _attention(
         self, index: int, x: torch.Tensor, pos: int, keys: torch.Tensor, values: torch.Tensor
     ) -> torch.Tensor:
         g, layer = self.graph, self.graph.layers[index]
         d = g.head_dim
-        q = self._rotate(self._linear(layer.q, x).view(g.heads, d), pos)
-        keys[:, pos, :d] = self._rotate(self._linear(layer.k, x).view(g.kv_heads, d), pos)
-        values[:, pos, :d] = self._linear(layer.v, x).view(g.kv_heads, d)
-        k = keys[:, : pos + 1, :d].float()
-        scores = q.view(g.kv_heads, g.group, d) @ k.transpose(1, 2) * g.attention_scale
-        return (torch.softmax(scores, -1) @ values[:, : pos + 1, :d].float()).reshape(-1)
+        q = self._rotate(self._heads(layer.q, layer.q_norm, x), pos, layer.rope)
+        keys[:, pos, :d] = self._rotate(self._heads(layer.k, layer.k_norm, x), pos, layer.rope)
+        values[:, pos, :d] = self._heads(layer.v, None, x)
+        seen = slice(max(0, pos + 1 - layer.window) if layer.window else 0, pos + 1)
+        k = keys[:, seen, :d].float()
+        scores = _capped(q.view(g.kv_heads, g.group, d) @ k.transpose(1, 2) * g.attention_scale, g.score_cap)
+        return (torch.softmax(scores, -1) @ values[:, seen, :d].float()).reshape(-1)
+
+    def _heads(self, linear: Linear, norm: TensorRef | None, x: torch.Tensor) -> torch.Tensor:
+        """[heads, head_dim], normed over each head or over all of them, as the weight's size says."""
+        y, d = self._linear(linear, x), self.graph.head_dim
+        if norm is None or norm.shape[0] != d:
+            return self._norm(y, norm).view(-1, d)
+        return self._norm(y.view(-1, d), norm)
 
     def _make(self, ref: TensorRef) -> torch.Tensor:
         if len(ref.shape) == 1:
@@ -81,14 +96,24 @@ class TorchReference:
         y = self.weights[linear.weight.name].float() @ x
         return y if linear.bias is None else y + self.weights[linear.bias.name]
 
-    def _norm(self, x: torch.Tensor, ref: TensorRef) -> torch.Tensor:
-        return x * torch.rsqrt((x * x).mean() + self.graph.norm_eps) * self.weights[ref.name]
+    def _norm(self, x: torch.Tensor, ref: TensorRef | None) -> torch.Tensor:
+        """RMSNorm over the last axis; x itself where there is no norm."""
+        if ref is None:
+            return x
+        return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.graph.norm_eps) * self.weights[ref.name]
 
-    def _rotate(self, x: torch.Tensor, pos: int) -> torch.Tensor:
-        cos, sin = self.rope[pos, :, 0], self.rope[pos, :, 1]
+    def _rotate(self, x: torch.Tensor, pos: int, rope: int | None) -> torch.Tensor:
+        if rope is None:
+            return x
+        cos, sin = self.ropes[rope, pos, :, 0], self.ropes[rope, pos, :, 1]
         half = cos.shape[0]
         a, b, rest = x[:, :half], x[:, half : 2 * half], x[:, 2 * half :]
         return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], -1)
+
+
+def _capped(x: torch.Tensor, cap: float) -> torch.Tensor:
+    """Soft cap: cap * tanh(x / cap); 0 for none."""
+    return cap * torch.tanh(x / cap) if cap else x
 
 
 def random_cache(machine: CudaMachine, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

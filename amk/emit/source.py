@@ -6,12 +6,12 @@ assignment or order changes the tables and leaves the source, and so the cubin, 
 
 from __future__ import annotations
 
-import math
-
-from schedule_ir.expr import to_cuda
-from schedule_ir.layout import split_count, split_rows
+from schedule_ir.expr import Expr, to_cuda, var
+from schedule_ir.layout import split_count, split_rows, value_shares, window_edge, window_first
 from schedule_ir.op import Lane
+from schedule_ir.ops.attention import score_rule
 from schedule_ir.ops.linear import ACTIVATIONS, GATED
+from schedule_ir.ops.token import logit_rule
 from schedule_ir.program import Program, Variant
 
 KERNEL_NAME = "amk_decode"
@@ -23,11 +23,13 @@ _CONSTANTS = {
     "hidden": "kHidden",
     "hidden_padded": "kHiddenPadded",
     "heads": "kHeads",
+    "kv_heads": "kKvHeads",
     "head_dim": "kHeadDim",
     "head_dim_padded": "kHeadDimPadded",
     "rotary_dim": "kRotaryDim",
     "vocab": "kVocab",
     "tied_head": "kTiedHead",
+    "max_seq": "kMaxSeq",
     "max_seq_padded": "kMaxSeqPadded",
     "kv_element_bytes": "kKvElementBytes",
     "compute_warps": "kComputeWarps",
@@ -81,10 +83,15 @@ def _constants(program: Program) -> list[str]:
         if buffer.name.startswith("shared."):
             name = buffer.name.removeprefix("shared.").capitalize()
             lines.append(f"constexpr int k{name}Offset = {buffer.offset};")
-    score = program.scalars["attention_scale"] * math.log2(math.e)
-    lines.append(f"constexpr float kNormEps = {_float(program.scalars['eps'])};")
-    lines.append(f"constexpr float kScoreScale = {_float(score)};  // attention scale, in base-2 logarithms")
-    return lines
+    factor, _ = score_rule(program.scalar("score_cap"))
+    lines.append(f"constexpr int kValueShares = {value_shares(program.config['head_dim_padded'])};")
+    reals = {
+        "kNormEps": program.scalar("eps"),
+        "kScoreScale": program.scalar("attention_scale") * factor,
+        "kEmbedScale": program.scalar("embed_scale"),
+        "kResidualMultiplier": program.scalar("residual_multiplier"),
+    }
+    return lines + [f"constexpr float {name} = {_float(value)};" for name, value in reals.items()]
 
 
 def _float(value: float) -> str:
@@ -92,13 +99,25 @@ def _float(value: float) -> str:
 
 
 def _rules(program: Program) -> list[str]:
-    config = program.config
+    """The index rules and pointwise functions as inline functions."""
+    config, window = program.config, var("window")
+    activation = tuple(ACTIVATIONS.values())[config["activation"]]
+    _, score = score_rule(program.scalar("score_cap"))
+    logit = logit_rule(program.scalar("logits_divisor"), program.scalar("logits_cap"))
     return [
-        f"__device__ __forceinline__ int split_rows(int pos) {{ return {to_cuda(split_rows(config))}; }}",
-        f"__device__ __forceinline__ int split_count(int pos) {{ return {to_cuda(split_count(config))}; }}",
-        f"__device__ __forceinline__ float activation(float gate) {{ return {to_cuda(ACTIVATIONS['silu'])}; }}",
-        f"__device__ __forceinline__ float gated(float activated, float up) {{ return {to_cuda(GATED)}; }}",
+        _function("int", "split_rows", "int pos", split_rows(config)),
+        _function("int", "split_count", "int pos", split_count(config)),
+        _function("int", "window_first", "int pos, int window", window_first(window)),
+        _function("int", "window_edge", "int pos, int split, int window", window_edge(config, var("split"), window)),
+        _function("float", "activation", "float gate", activation),
+        _function("float", "gated", "float activated, float up", GATED),
+        _function("float", "score", "float raw", score),
+        _function("float", "logit_of", "float logit", logit),
     ]
+
+
+def _function(result: str, name: str, parameters: str, rule: Expr) -> str:
+    return f"__device__ __forceinline__ {result} {name}({parameters}) {{ return {to_cuda(rule)}; }}"
 
 
 def _dispatch(program: Program, lane: Lane, state: str, result: str, action: str, otherwise: str) -> list[str]:

@@ -19,6 +19,7 @@ class Knobs:
     there is. `in_flight`: chunks that the stream lane keeps on their way, `in_flight_low` once `stocked` slots are
     full (a deep queue of copies makes every hand-off wait behind it in L2). `down_split`: K-split of the down
     projection, 0 for the smallest that fits. `min_split_rows`: cached positions that are worth a split of their own.
+    `max_queries`: query heads that share an attention task; 8 fill the rows of an mma tile as high and low halves.
     """
 
     compute_warps: int = _knob(8, (4, 6, 8, 10, 12, 14), "warps that share the K of a unit; registers per thread")
@@ -30,4 +31,5 @@ class Knobs:
     stocked: int = _knob(6, (2, 3, 4, 6, 8, 10, 12), "full slots from which on fewer chunks are kept on their way")
     down_split: int = _knob(0, (0, 1, 2, 3, 4, 6, 8), "K-split of the down projection: tasks, mailboxes, parts to add")
     min_split_rows: int = _knob(64, (16, 32, 48, 64, 96, 128, 192, 256), "cached positions per attention split")
+    max_queries: int = _knob(8, (8, 4, 2, 1), "query heads per attention task: shared memory, K/V blocks copied again")
     max_splits: int = _knob(16, (1, 2, 4, 6, 8, 12, 16, 24, 32), "SMs that share the attention of one K/V head")

@@ -8,14 +8,18 @@ it per schedule).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from amk.errors import RejectedProgramError, UnsupportedModelError
 from amk.lower.builder import Builder
 from amk.lower.knobs import Knobs
-from amk.lower.sizes import MAX_QUERIES, Matrix, SharedMemory, choose_memory, down_parts, matrix
-from amk.model.graph import Layer, Linear, ModelGraph
+from amk.lower.sizes import Matrix, SharedMemory, choose_memory, down_parts, matrix
+from amk.model.graph import Layer, Linear, ModelGraph, TensorRef
 from schedule_ir.layout import KSTEP, KV_BLOCK, KV_ELEMENT_BYTES, TILE_ROWS, ceil_to, ksteps
+from schedule_ir.ops.attention import PER_HEAD, PROJECTION
+from schedule_ir.ops.linear import ACTIVATIONS
 from schedule_ir.ops.token import BEST_WORDS
-from schedule_ir.program import Buffer, PackedVector, Program, Section, Space, TensorTiles
+from schedule_ir.program import NEUTRAL_SCALARS, Buffer, PackedVector, Program, Section, Space, TensorTiles
 from schedule_ir.target import Target
 
 GATED_ROWS = TILE_ROWS // 2
@@ -29,6 +33,15 @@ def lower(
     Raises RejectedProgramError where the sizes do not fit the target, UnsupportedModelError for odd sizes.
     """
     return _Lowering(graph, target, max_seq, kv_dtype, knobs or Knobs()).run()
+
+
+class _Variant(NamedTuple):
+    """How a layer attends: constants of `attend`, and where its q/k norm weights are."""
+
+    window: int
+    rope: int
+    qk_norm: int
+    norm: int
 
 
 class _Lowering:
@@ -68,7 +81,7 @@ class _Lowering:
         return Program(
             target=self.target,
             config=self._config(),
-            scalars={"eps": self.graph.norm_eps, "attention_scale": self.graph.attention_scale},
+            scalars=_scalars(self.graph),
             kv_dtype=self.kv_dtype,
             buffers=tuple(self._buffers()),
             variants=tuple(self.build.variants),
@@ -82,37 +95,46 @@ class _Lowering:
     # Phases of a layer
 
     def _attention_phase(self, index: int, layer: Layer) -> None:
-        self._norm(index, layer.attn_norm.name)
-        self._linear(f"layers.{index}.qkv", (layer.q, layer.k, layer.v), index, self.qkv, scaled=True)
-        self._attend(index)
+        if index:
+            post = self.graph.layers[index - 1].post_mlp_norm
+            self._add(self.down, len(self.ranges), index - 1, layer.attn_norm, post)
+        else:
+            self._embed(layer.attn_norm)
+        scaled = layer.attn_norm is not None
+        self._linear(f"layers.{index}.qkv", (layer.q, layer.k, layer.v), index, self.qkv, scaled=scaled)
+        self._attend(index, layer)
         self._combine(index)
         width = self.graph.heads * self.graph.head_dim
         self._linear(f"layers.{index}.o", (layer.o,), index, self.o, gather=(self.attention, width))
 
     def _mlp_phase(self, index: int, layer: Layer) -> None:
-        self._add(self.o, 1, index, layer.mlp_norm.name)
-        self._linear(f"layers.{index}.gate_up", (layer.gate, layer.up), index, self.mlp, scaled=True, gated=True)
+        self._add(self.o, 1, index, layer.mlp_norm, layer.post_attn_norm)
+        scaled = layer.mlp_norm is not None
+        self._linear(f"layers.{index}.gate_up", (layer.gate, layer.up), index, self.mlp, scaled=scaled, gated=True)
         for part, (begin, end) in enumerate(self.ranges):
             self._linear(
                 f"layers.{index}.down.{part}", (layer.down,), index, self.down + part * self.hidden_padded,
                 gather=(self.mlp + begin, end - begin), columns=(begin, end), biased=part == 0,
             )  # fmt: skip
 
-    def _norm(self, index: int, name: str) -> None:
-        if index:
-            self._add(self.down, len(self.ranges), index - 1, name)
-            return
+    def _embed(self, norm: TensorRef | None) -> None:
+        row = self._norm_row(norm)
         for sm in range(self.sms):
-            self.build.add(sm, "embed_norm", (ksteps(self.graph.hidden),), norm=self._norm_row(name, sm))
+            self.build.add(sm, "embed_norm", (ksteps(self.graph.hidden),), norm=row)
 
-    def _add(self, source: int, parts: int, phase: int, norm: str) -> None:
+    def _add(self, source: int, parts: int, phase: int, norm: TensorRef | None, post: TensorRef | None) -> None:
+        """residual += what is in the mailbox, normed first where the layer norms after; then the next norm."""
         constants = (ksteps(self.graph.hidden), parts, self.hidden_padded)
+        fields = {"src": source, "phase": phase}
+        if post is not None:
+            fields["post"] = self._norm_row(post)
+        fields["norm"] = self._norm_row(norm)
         for sm in range(self.sms):
-            self.build.add(sm, "add_norm", constants, src=source, phase=phase, norm=self._norm_row(norm, sm))
+            self.build.add(sm, "add_norm" if post is None else "add_post_norm", constants, **fields)
 
-    def _norm_row(self, name: str, sm: int) -> int:
-        if sm == 0:
-            self.norms.append(name)
+    def _norm_row(self, norm: TensorRef | None) -> int:
+        """A row of the norms array; ones where there is no norm."""
+        self.norms.append(norm.name if norm else "")
         return len(self.norms) - 1
 
     def _linear(
@@ -166,29 +188,48 @@ class _Lowering:
 
     # Attention
 
-    def _attend(self, index: int) -> None:
-        """One task per (query block, kv head, split), on SMs of their own from the last one down."""
+    def _attend(self, index: int, layer: Layer) -> None:
+        """One task per (query block, kv head, split), on SMs of their own from the last one down.
+
+        The query blocks of a K/V head share an SM, as only the SM that has drained its copies may append to the cache.
+        """
         g = self.graph
+        variant = self._variant(layer)
         next_sm = self.sms - 1
         for split in range(self.splits):
             for head in range(g.kv_heads):
-                for first in range(0, g.group, MAX_QUERIES):
-                    self._attend_task(next_sm, index, split, head, first)
-                    next_sm = (next_sm - 1) % self.sms
+                for first in range(0, g.group, self.knobs.max_queries):
+                    self._attend_task(next_sm, index, split, head, first, variant)
+                next_sm = (next_sm - 1) % self.sms
 
-    def _attend_task(self, sm: int, index: int, split: int, kv_head: int, first: int) -> None:
+    def _variant(self, layer: Layer) -> _Variant:
+        """A window that max_seq never leaves is none."""
+        window = layer.window if layer.window < self.max_seq else 0
+        rope = 0 if layer.rope is None else layer.rope + 1
+        if layer.q_norm is None or layer.k_norm is None:
+            return _Variant(window, rope, 0, 0)
+        scope = PER_HEAD if layer.q_norm.shape == (self.graph.head_dim,) else PROJECTION
+        offset = self._bias_words()
+        sizes = layer.q_norm.shape[0], layer.k_norm.shape[0]
+        self.biases.append(PackedVector((layer.q_norm.name, layer.k_norm.name), False, sizes, offset))
+        return _Variant(window, rope, scope, offset)
+
+    def _attend_task(self, sm: int, index: int, split: int, kv_head: int, first: int, variant: _Variant) -> None:
         g, d = self.graph, self.graph.head_dim
         row = index * g.kv_heads + kv_head
         head = kv_head * g.group + first
         if sm not in self.acquired:
             self.acquired.add(sm)
             self.build.add(sm, "kv_acquire", (), src=self.kv, phase=len(g.layers))
-        self.build.add(sm, "copy_kv", (), kv_head=row, split=split)
+        self.build.add(sm, "copy_kv", (variant.window,), kv_head=row, split=split)
+        queries = min(self.knobs.max_queries, g.group - first)
+        constants = (queries, variant.window, variant.rope, variant.qk_norm)
         self.build.add(
-            sm, "attend", (min(MAX_QUERIES, g.group - first),), kv_head=row, phase=index, split=split,
+            sm, "attend", constants, kv_head=row, phase=index, split=split,
             q_src=self.qkv + head * d, k_src=self.qkv + (g.heads + kv_head) * d,
             v_src=self.qkv + (g.heads + g.kv_heads + kv_head) * d,
-            part_dst=self.partial + head * (d + 2), out_dst=self.attention + head * d, append=int(first == 0),
+            part_dst=self.partial + head * (d + 2), out_dst=self.attention + head * d,
+            append=int(first + queries == g.group), qkv=self.qkv, norm=variant.norm,
         )  # fmt: skip
 
     def _combine(self, index: int) -> None:
@@ -206,7 +247,7 @@ class _Lowering:
 
     def _finish_body(self) -> None:
         layers = len(self.graph.layers)
-        self._add(self.down, len(self.ranges), layers - 1, self.graph.final_norm.name)
+        self._add(self.down, len(self.ranges), layers - 1, self.graph.final_norm, self.graph.layers[-1].post_mlp_norm)
         for sm in range(self.sms):
             self.build.add(sm, "kv_release", (), dst=self.kv + sm, phase=layers)
 
@@ -236,6 +277,8 @@ class _Lowering:
             "head_dim": g.head_dim,
             "head_dim_padded": ceil_to(g.head_dim, KSTEP),
             "rotary_dim": g.rope.dim,
+            "rope_tables": len(g.ropes),
+            "activation": tuple(ACTIVATIONS).index(g.activation),
             "vocab": g.vocab,
             "tied_head": int(g.tied_head),
             "max_seq": self.max_seq,
@@ -245,7 +288,7 @@ class _Lowering:
             "partial_stride": g.head_dim + 2,
             "max_splits": self.splits,
             "min_split_rows": ceil_to(knobs.min_split_rows, KV_BLOCK),
-            "queries": min(g.group, MAX_QUERIES),
+            "queries": min(g.group, self.knobs.max_queries),
             "compute_warps": knobs.compute_warps,
             "slot_bytes": memory.slot,
             "ring_stages": memory.stages,
@@ -267,9 +310,16 @@ class _Lowering:
         buffers += [
             Buffer("norms", Space.CONSTANT, 0, len(self.norms) * self.hidden_padded, 4),
             Buffer("biases", Space.CONSTANT, 0, self._bias_words(), 4),
-            Buffer("rope", Space.CONSTANT, 0, self.max_seq * (g.rope.dim // 2), 8),
+            Buffer("rope", Space.CONSTANT, 0, len(g.ropes) * self.max_seq * (g.rope.dim // 2), 8),
         ]
         return buffers + _shared_buffers(self.memory)
+
+
+def _scalars(graph: ModelGraph) -> dict[str, float]:
+    """The model's real numbers, without those that compute nothing."""
+    optional = {name: float(getattr(graph, name)) for name in NEUTRAL_SCALARS}
+    used = {name: value for name, value in optional.items() if value != NEUTRAL_SCALARS[name]}
+    return {"eps": graph.norm_eps, "attention_scale": graph.attention_scale, **used}
 
 
 def _shared_buffers(memory: SharedMemory) -> list[Buffer]:
@@ -287,6 +337,10 @@ def _check_sizes(graph: ModelGraph, max_seq: int, kv_dtype: str) -> None:
         raise UnsupportedModelError(f"{graph.head.bias.name}: a bias of the output head is not supported")
     if max_seq < 1:
         raise RejectedProgramError(f"max_seq {max_seq} must be at least 1")
+    if graph.activation not in ACTIVATIONS:
+        raise UnsupportedModelError(f"activation {graph.activation!r} is not one of {', '.join(ACTIVATIONS)}")
+    if len({rope.dim for rope in graph.ropes}) > 1:
+        raise UnsupportedModelError("the model's rotary embeddings rotate different parts of a head, which amk lacks")
     for name, value in (("hidden_size", graph.hidden), ("head_dim", graph.head_dim)):
         if value % 2:
             raise UnsupportedModelError(f"{name} {value} is odd; only even sizes are supported")

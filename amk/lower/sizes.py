@@ -7,17 +7,16 @@ from dataclasses import dataclass, replace
 from amk.errors import RejectedProgramError
 from amk.lower.knobs import Knobs
 from amk.model.graph import ModelGraph
-from schedule_ir.layout import ATOM_BYTES, KSTEP, KV_BLOCK, KV_ELEMENT_BYTES, TILE_ROWS, ceil_to, ksteps
+from schedule_ir.layout import ATOM_BYTES, KSTEP, KV_BLOCK, KV_ELEMENT_BYTES, TILE_ROWS, ceil_to, ksteps, partial_rows
 from schedule_ir.target import Target
-
-MAX_QUERIES = 8
-"""Query heads per attention task: as high and low halves they fill the 16 rows of an mma tile."""
 
 BARRIER_BYTES = 8
 REDUCE_WORDS = 20
 """fp32 per warp in a reduction slot: 16 partial sums, the sum of squares, padding against bank conflicts."""
 
-MIN_RING_STAGES = 4
+MIN_RING_STAGES = 2
+CONCESSIONS = ((8, 4), (8, 3), (4, 4), (4, 3), (4, 2), (2, 2), (1, 2))
+"""(most query heads per attention task, least ring stages), the one that is given up last first."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,8 @@ def shared_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str
     per_warp = -(-max(widest) // warps)
     residual_rounds = ceil_to(ksteps(graph.hidden), 4 * warps) // (4 * warps)
     head_dim = ceil_to(graph.head_dim, KSTEP)
-    queries = min(graph.group, MAX_QUERIES)
+    queries = min(graph.group, knobs.max_queries)
+    rows = partial_rows(warps, queries, head_dim)
     slot = ATOM_BYTES * max(chunk_ksteps(total, knobs) for total in widest)
     slot = max(slot, 2 * KV_BLOCK * head_dim * KV_ELEMENT_BYTES[kv_dtype])
     fixed = SharedMemory(
@@ -98,7 +98,7 @@ def shared_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str
         stages=0,
         activation=warps * per_warp * 64,
         residual=residual_rounds * warps * 32 * 8,
-        scratch=ceil_to(head_dim * 32 + 8 * head_dim + 4 * (warps + 1) * queries * (head_dim + 2), 128),
+        scratch=ceil_to(head_dim * 32 + 8 * head_dim + 4 * (rows + queries) * (head_dim + 2), 128),
         reduce=ceil_to(knobs.reduce_slots * (warps * REDUCE_WORDS * 4 + 2 * BARRIER_BYTES), 128),
     )
     free = target.smem_bytes - fixed.total
@@ -106,20 +106,28 @@ def shared_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str
     return SharedMemory(slot, stages, fixed.activation, fixed.residual, fixed.scratch, fixed.reduce)
 
 
-def choose_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str) -> tuple[Knobs, SharedMemory]:
-    """(knobs with down_split and chunk_ksteps settled, shared memory) that leave a usable ring.
-
-    Prefers no K-split of the down projection and full chunks; gives up chunk size before it splits further. Raises
-    RejectedProgramError if nothing fits.
-    """
+def _candidates(graph: ModelGraph, knobs: Knobs) -> list[Knobs]:
+    """Knobs with down_split and chunk_ksteps settled, the preferred first."""
     most = max(1, ksteps(graph.intermediate) // knobs.compute_warps)
     splits = [knobs.down_split] if knobs.down_split else [p for p in (1, 2, 3, 4, 6, 8, 12, 16) if p <= most]
     chunks = [c for c in (knobs.chunk_ksteps, knobs.chunk_ksteps // 2) if c >= knobs.compute_warps]
-    for split in splits:
-        for chunk in chunks or [knobs.chunk_ksteps]:
-            settled = replace(knobs, down_split=split, chunk_ksteps=chunk)
+    return [
+        replace(knobs, down_split=split, chunk_ksteps=chunk)
+        for split in splits
+        for chunk in chunks or [knobs.chunk_ksteps]
+    ]
+
+
+def choose_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str) -> tuple[Knobs, SharedMemory]:
+    """(knobs with down_split and chunk_ksteps settled, shared memory) that leave a usable ring.
+
+    Prefers no K-split of the down projection and full chunks; gives up chunk size before it splits further, and only
+    then ring stages and query heads per attention task. Raises RejectedProgramError if nothing fits.
+    """
+    for queries, stages in CONCESSIONS:
+        for settled in _candidates(graph, replace(knobs, max_queries=min(queries, knobs.max_queries))):
             memory = shared_memory(graph, target, settled, kv_dtype)
-            if memory.stages >= MIN_RING_STAGES and memory.total <= target.smem_bytes:
+            if memory.stages >= stages and memory.total <= target.smem_bytes:
                 return settled, memory
     raise RejectedProgramError(
         f"{memory.total} bytes of shared memory with {memory.stages} ring stages do not fit the {target.smem_bytes} of "

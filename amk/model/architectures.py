@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from amk.errors import UnsupportedModelError
+from amk.model.families import FAMILIES, Family
 
-SUPPORTED = ("LlamaForCausalLM",)
+SUPPORTED = tuple(FAMILIES)
 
 _MOE = "it is a mixture of experts"
 _MLA = "it uses multi-head latent attention (MLA)"
@@ -53,6 +54,19 @@ _REASONS = {
     "JambaForCausalLM": _RECURRENT,
     "BambaForCausalLM": _RECURRENT,
     "FalconH1ForCausalLM": _RECURRENT,
+    "NemotronHForCausalLM": _RECURRENT,
+    "Lfm2ForCausalLM": "it has convolution layers",
+    "Qwen3NextForCausalLM": _RECURRENT,
+    "GraniteMoeHybridForCausalLM": _RECURRENT,
+    "Gemma3nForCausalLM": "its layers are not those of a plain transformer (AltUp, per-layer embeddings)",
+    "GlmForCausalLM": "it rotates neighbouring dimensions, amk those half a head apart",
+    "Glm4ForCausalLM": "it rotates neighbouring dimensions, amk those half a head apart",
+    "HeliumForCausalLM": "it rotates neighbouring dimensions, amk those half a head apart",
+    "Ernie4_5ForCausalLM": "it rotates neighbouring dimensions, amk those half a head apart",
+    "Ministral3ForCausalLM": "it scales its queries by position (llama_4_scaling_beta)",
+    "ArceeForCausalLM": "its MLP has no gate",
+    "Gemma3ForConditionalGeneration": _MULTIMODAL,
+    "Mistral3ForConditionalGeneration": _MULTIMODAL,
     "T5ForConditionalGeneration": _ENCODER_DECODER,
     "BartForConditionalGeneration": _ENCODER_DECODER,
     "WhisperForConditionalGeneration": _ENCODER_DECODER,
@@ -61,24 +75,26 @@ _REASONS = {
 }
 
 
-def architecture_of(config: Mapping[str, Any]) -> str:
-    """The supported architecture of a config. Raises UnsupportedModelError naming the one it found and the reason."""
-    found = config.get("architectures")
-    model_type = config.get("model_type")
-    if found is None and model_type == "llama":
-        return "LlamaForCausalLM"
+def family_of(config: Mapping[str, Any]) -> Family:
+    """The family of a config. Raises UnsupportedModelError naming the architecture that it found and the reason."""
+    found, model_type = config.get("architectures"), config.get("model_type")
+    by_type = {family.model_type: family for family in FAMILIES.values()}
+    if found is None and isinstance(model_type, str) and model_type in by_type:
+        return by_type[model_type]
     if not isinstance(found, list | tuple) or not found or not all(isinstance(name, str) for name in found):
         raise UnsupportedModelError(
             f"config.json: architectures = {found!r} (model_type {model_type!r}) names no architecture; {_supported()}"
         )
     for name in found:
-        if name not in SUPPORTED:
+        if name not in FAMILIES:
             raise UnsupportedModelError(f"architecture {name} is not supported: {_reason(name)}; {_supported()}")
-    if model_type not in (None, "llama"):
+    family = FAMILIES[found[0]]
+    if model_type not in (None, family.model_type):
         raise UnsupportedModelError(
-            f'config.json: model_type = {model_type!r} contradicts architectures = {list(found)}; "llama" is expected'
+            f"config.json: model_type = {model_type!r} contradicts architectures = {list(found)}; "
+            f'"{family.model_type}" is expected'
         )
-    return str(found[0])
+    return family
 
 
 def _supported() -> str:

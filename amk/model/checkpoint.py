@@ -30,3 +30,11 @@ class Checkpoint(Protocol):
 
     def fp32(self, name: str) -> npt.NDArray[np.float32]:
         """A tensor (a norm weight or a bias) as fp32, exactly as stored."""
+
+
+class NamedCheckpoint(Checkpoint, Protocol):
+    """A checkpoint that can list its tensors."""
+
+    def names(self) -> list[str]:
+        """Every tensor of the checkpoint, used or not."""
+        ...

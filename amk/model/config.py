@@ -1,28 +1,32 @@
-"""What every field of a Llama config.json means to amk: read, pinned to some values, harmless, or refused.
+"""What every field of a config.json means to amk: read, pinned to some values, harmless, or refused.
 
-A field that is in none of the tables below may change the computation, so `check_fields` refuses it. Field meanings
-follow transformers' `LlamaConfig` and `PreTrainedConfig`.
+A field that is in none of the tables below, and that the family does not read, may change the computation, so
+`check_fields` refuses it. Field meanings follow transformers' `LlamaConfig` and `PreTrainedConfig`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from amk.errors import UnsupportedModelError
 
 Config = Mapping[str, Any]
 
-# Read by the walker (sizes, norms, biases, head) or by rope_config (the rope_* fields).
+# Read for every family by the walker (sizes, norms, head) or by rope_config (the rope_* fields).
 _SIZES = """vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim
     max_position_embeddings"""
-_SHAPE = """architectures model_type hidden_act rms_norm_eps attention_bias mlp_bias tie_word_embeddings eos_token_id"""
+_SHAPE = """architectures model_type hidden_act rms_norm_eps tie_word_embeddings eos_token_id"""
 _ROPE = "rope_theta rope_scaling rope_parameters partial_rotary_factor original_max_position_embeddings"
 READ_FIELDS = frozenset(" ".join((_SIZES, _SHAPE, _ROPE)).split())
 
-# Fields that change the computation, or that other families use to change it, with the values that amk computes.
+# Fields that some family uses to change the computation, with the values that change nothing. A family that
+# implements one reads it, which goes before this table.
 PINNED_FIELDS: dict[str, tuple[Any, ...]] = {
+    "attention_bias": (False, None),
+    "mlp_bias": (False, None),
+    "lm_head_bias": (False, None),
     "is_encoder_decoder": (False, None),
     "add_cross_attention": (False, None),
     "cross_attention_hidden_size": (None,),
@@ -37,6 +41,9 @@ PINNED_FIELDS: dict[str, tuple[Any, ...]] = {
     "residual_multiplier": (1, None),
     "logits_scaling": (1, None),
     "attention_multiplier": (None,),
+    "use_bidirectional_attention": (False, None),
+    "full_attn_mod": (1, None),
+    "interpolate_factor": (1, None),
     "query_pre_attn_scalar": (None,),
     "hidden_activation": (None,),
     "qkv_bias": (False, None),
@@ -49,12 +56,13 @@ PINNED_FIELDS: dict[str, tuple[Any, ...]] = {
     "no_rope_layers": (None,),
 }
 
-# Fields that cannot change what a decode step of LlamaForCausalLM computes, by the reason why.
+# Fields that cannot change what a decode step computes, by the reason why.
 _TRAINING_ONLY = """attention_dropout hidden_dropout resid_pdrop embd_pdrop attn_pdrop dropout initializer_range
-    gradient_checkpointing use_cache output_router_logits label_smoothing"""
+    gradient_checkpointing use_cache output_router_logits label_smoothing router_aux_loss_coef"""
 _SAME_RESULT = """pretraining_tp chunk_size_feed_forward torch_dtype dtype use_bfloat16 torchscript is_decoder
     tie_encoder_decoder _attn_implementation attn_implementation _attn_implementation_autoset _flash_attn_2_enabled
-    _experts_implementation is_llama_config pad_vocab_size_multiple max_sequence_length tie_last_hidden_states"""
+    _experts_implementation is_llama_config pad_vocab_size_multiple max_sequence_length tie_last_hidden_states
+    cache_implementation"""
 _OUTPUTS_AND_TASKS = """output_attentions output_hidden_states return_dict return_dict_in_generate output_scores
     problem_type id2label label2id num_labels task_specific_params finetuning_task tf_legacy_loss"""
 _PROVENANCE = """transformers_version _name_or_path name_or_path _commit_hash transformers.js_config unsloth_version
@@ -71,13 +79,19 @@ HARMLESS_FIELDS = frozenset(
 )
 
 
-def check_fields(config: Config) -> None:
-    """Refuse every field whose effect amk does not implement. Raises UnsupportedModelError naming field and value."""
+def check_fields(config: Config, reads: Set[str] = frozenset(), own_code: Set[str] = frozenset()) -> None:
+    """Refuse every field whose effect amk does not implement. Raises UnsupportedModelError naming field and value.
+
+    `reads` are the fields that the family reads besides READ_FIELDS, `own_code` the classes in `auto_map` that
+    transformers has of its own by now.
+    """
     for name, value in config.items():
-        if name in READ_FIELDS or name in HARMLESS_FIELDS:
+        if name in READ_FIELDS or name in reads or name in HARMLESS_FIELDS:
             continue
         if name in PINNED_FIELDS:
             _check_pinned(name, value)
+        elif name == "auto_map":
+            _check_code(value, own_code)
         else:
             _check_other(name, value)
 
@@ -86,6 +100,18 @@ def _check_pinned(name: str, value: Any) -> None:
     allowed = PINNED_FIELDS[name]
     if not any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in allowed):
         raise refused_value(name, value, " or ".join(show(choice) for choice in allowed))
+
+
+_NOT_THE_MODEL = ("AutoTokenizer", "AutoProcessor")
+
+
+def _check_code(auto_map: Any, own_code: Set[str]) -> None:
+    classes = {str(name).rpartition("--")[2] for key, name in (auto_map or {}).items() if key not in _NOT_THE_MODEL}
+    if classes - own_code:
+        raise UnsupportedModelError(
+            f"config.json: auto_map = {show(auto_map)}: the model comes with its own Python code, which amk never "
+            "runs; use a checkpoint that transformers loads without trust_remote_code"
+        )
 
 
 def _check_other(name: str, value: Any) -> None:
@@ -99,13 +125,6 @@ def _check_other(name: str, value: Any) -> None:
     elif name == "layer_types":
         if value is not None and set(value) != {"full_attention"}:
             raise refused_value(name, value, 'null or all "full_attention"')
-    elif name == "auto_map":
-        custom = [key for key in value or {} if key not in ("AutoTokenizer", "AutoProcessor")]
-        if custom:
-            raise UnsupportedModelError(
-                f"config.json: auto_map = {show(value)}: the model comes with its own Python code, which amk never "
-                "runs; use a checkpoint that transformers loads without trust_remote_code"
-            )
     else:
         raise UnsupportedModelError(
             f"config.json: {name} = {show(value)} is a field that amk does not know, so it may change what the model "
@@ -145,6 +164,16 @@ def read_float(config: Config, name: str, default: float | None = None) -> float
         return default
     if isinstance(value, bool) or not isinstance(value, int | float) or not (value > 0 and math.isfinite(value)):
         raise refused_value(name, value, "a positive number")
+    return float(value)
+
+
+def read_number(config: Config, name: str, default: float) -> float:
+    """A finite number that may be 0; `default` where it is absent or null. Raises UnsupportedModelError."""
+    value = config.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise refused_value(name, value, "a number, not below 0")
     return float(value)
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-RopeKind = Literal["default", "linear", "dynamic", "llama3"]
+RopeKind = Literal["default", "linear", "dynamic", "llama3", "yarn", "longrope"]
 
 
 @dataclass(frozen=True)
 class Rope:
     """Rotary position embedding of one head (RoFormer, arXiv 2104.09864; half-split pairs as in Hugging Face).
 
-    `dim` is the number of rotated dimensions of a head, `theta` the base, `original_max_position` the length that
-    the scaling refers to. `factor` and the llama3 bounds are 1.0 / unused where `kind` does not need them.
+    `dim` is the number of rotated dimensions of a head (the leading ones), `theta` the base, `original_max_position`
+    the length that the scaling refers to; cos and sin are multiplied by `attention_factor`. The other fields are
+    neutral where `kind` does not need them: `factor`, the llama3 bounds, yarn's correction range [`low`, `high`] in
+    pairs of dimensions (YaRN, arXiv 2309.00071), and a divisor per pair for sequences up to and beyond
+    `original_max_position` (LongRoPE, arXiv 2402.13753).
     """
 
     kind: RopeKind
@@ -23,6 +26,16 @@ class Rope:
     factor: float = 1.0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
+    attention_factor: float = 1.0
+    low: float = 0.0
+    high: float = 1.0
+    short_divisors: tuple[float, ...] = ()
+    long_divisors: tuple[float, ...] = ()
+
+    @property
+    def by_length(self) -> bool:
+        """Whether all angles, those of earlier positions too, depend on how long the sequence is."""
+        return self.kind in ("dynamic", "longrope")
 
 
 @dataclass(frozen=True)
@@ -42,23 +55,54 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Layer:
-    """One decoder layer: h += o(attn(norm1(h))); h += down(act(gate(norm2(h))) * up(norm2(h)))."""
+class FusedTensor:
+    """A tensor of the checkpoint that holds others of the graph, row after row."""
 
-    attn_norm: TensorRef
+    ref: TensorRef
+    parts: tuple[TensorRef, ...]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One decoder layer: h += post(o(attn(norm1(h)))); h += post2(down(act(gate(norm2(h))) * up(norm2(h)))).
+
+    A norm that is None is not there. `q_norm` and `k_norm` norm each head if they have head_dim elements, all heads
+    together if they have as many as q and k. `window` is how many positions are seen, the new one among them (0: all);
+    `rope` is which of the graph's `ropes` rotates q and k (None: no rotation).
+    """
+
+    attn_norm: TensorRef | None
     q: Linear
     k: Linear
     v: Linear
     o: Linear
-    mlp_norm: TensorRef
+    mlp_norm: TensorRef | None
     gate: Linear
     up: Linear
     down: Linear
+    post_attn_norm: TensorRef | None = None
+    post_mlp_norm: TensorRef | None = None
+    q_norm: TensorRef | None = None
+    k_norm: TensorRef | None = None
+    window: int = 0
+    rope: int | None = 0
+
+    def norms(self) -> tuple[TensorRef, ...]:
+        """All norm weights that there are."""
+        names = (
+            self.attn_norm, self.mlp_norm, self.post_attn_norm, self.post_mlp_norm, self.q_norm, self.k_norm,
+        )  # fmt: skip
+        return tuple(norm for norm in names if norm is not None)
 
 
 @dataclass(frozen=True)
 class ModelGraph:
-    """A decoder-only model, batch 1. All sizes in elements; `norm_eps` is added to the mean square."""
+    """A decoder-only model, batch 1. All sizes in elements; `norm_eps` is added to the mean square.
+
+    The embedding row is multiplied by `embed_scale`, what a layer adds to the residual by `residual_multiplier`. Logits
+    are divided by `logits_divisor`; scores and logits are soft-capped, cap * tanh(x / cap), where a cap is not 0.
+    `norm_offset` is what has to be added to stored norm weights; `fused` says which tensors are stored in one.
+    """
 
     architecture: str
     hidden: int
@@ -78,6 +122,19 @@ class ModelGraph:
     head: Linear
     tied_head: bool
     eos_token_ids: tuple[int, ...]
+    local_rope: Rope | None = None
+    embed_scale: float = 1.0
+    residual_multiplier: float = 1.0
+    logits_divisor: float = 1.0
+    logits_cap: float = 0.0
+    score_cap: float = 0.0
+    norm_offset: float = 0.0
+    fused: tuple[FusedTensor, ...] = ()
+
+    @property
+    def ropes(self) -> tuple[Rope, ...]:
+        """The rotary embeddings that layers choose from."""
+        return (self.rope,) if self.local_rope is None else (self.rope, self.local_rope)
 
     @property
     def group(self) -> int:
@@ -89,7 +146,7 @@ class ModelGraph:
         refs: list[TensorRef] = [self.embed]
         for layer in self.layers:
             linears = (layer.q, layer.k, layer.v, layer.o, layer.gate, layer.up, layer.down)
-            refs += [layer.attn_norm, layer.mlp_norm]
+            refs += layer.norms()
             for linear in linears:
                 refs.append(linear.weight)
                 if linear.bias is not None:

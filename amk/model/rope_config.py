@@ -8,6 +8,7 @@ from typing import Any, cast
 from amk.errors import UnsupportedModelError
 from amk.model.config import Config, read_float, read_int, refused_value, show
 from amk.model.graph import Rope, RopeKind
+from amk.model.rope_scaling import BY_LENGTH, Settings
 
 DEFAULT_THETA = 10000.0  # transformers' default where a config names none
 
@@ -17,27 +18,68 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "linear": ("factor",),
     "dynamic": ("factor",),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
+    "yarn": ("factor", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"),
+    "longrope": ("factor", "attention_factor", "short_factor", "long_factor"),
 }
 _COMMON = ("type", "rope_type", "rope_theta", "partial_rotary_factor", "original_max_position_embeddings")
+_LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
-def parse_rope(config: Config, head_dim: int, max_position: int) -> Rope:
+def parse_rope(
+    config: Config,
+    head_dim: int,
+    max_position: int,
+    *,
+    partial: bool = False,
+    old_names: Mapping[str, str] | None = None,
+) -> Rope:
     """The rotary embedding that transformers computes for `config`. Raises UnsupportedModelError.
 
-    `original_max_position` of the result is `max_position` except for llama3, the one kind here for which
-    transformers reads `original_max_position_embeddings`.
+    `partial`: the family can rotate a part of the head. `old_names` are kinds that the family calls by another name.
+    `original_max_position` of the result is `max_position` for the kinds for which transformers does not read
+    `original_max_position_embeddings`.
     """
-    settings = _settings(config)
-    kind = _kind(settings)
+    return _parse(config, _settings(config), head_dim, max_position, partial, old_names or {})
+
+
+def parse_ropes_by_layer_type(
+    config: Config, head_dim: int, max_position: int, theta: float, local_theta: float
+) -> tuple[Rope, Rope]:
+    """(rope of full-attention layers, rope of sliding ones), where scaling is for the full ones only (Gemma 3, OLMo 3).
+
+    In the transformers-5 style `rope_parameters` holds one set of settings for each layer type; in the old style
+    `rope_scaling` and `rope_theta` are for the full layers, `rope_local_base_freq` for the sliding ones.
+    """
+    nested = config.get("rope_parameters")
+    if isinstance(nested, dict) and set(nested) <= set(_LAYER_TYPES):
+        full, local = (nested.get(name) or {} for name in _LAYER_TYPES)
+    else:
+        full, local = _settings(config), {}
+    flat = {key: value for key, value in config.items() if key not in ("rope_parameters", "rope_scaling", "rope_theta")}
+    theta = read_float(config, "rope_theta", theta)
+    local_theta = read_float(config, "rope_local_base_freq", local_theta)
+    return (
+        _parse(flat, {"rope_theta": theta} | dict(full), head_dim, max_position, False, {}),
+        _parse(flat, {"rope_theta": local_theta} | dict(local), head_dim, max_position, False, {}),
+    )
+
+
+def _parse(
+    config: Config, settings: Mapping[str, Any], head_dim: int, max_position: int, partial: bool, old: Mapping[str, str]
+) -> Rope:
+    kind = _kind(settings, old)
     _check_keys(settings, kind, max_position)
-    _check_partial(config, settings)
-    if head_dim % 2 or (kind == "dynamic" and head_dim <= 2):
+    dim = _rotated(config, settings, head_dim, partial)
+    if dim % 2 or (kind == "dynamic" and dim <= 2):
         raise refused_value("head_dim", head_dim, "an even number" + (" above 2" if kind == "dynamic" else ""))
     theta = read_float(settings, "rope_theta", read_float(config, "rope_theta", DEFAULT_THETA))
-    if kind == "llama3":
-        return _llama3(config, settings, head_dim, theta, max_position)
+    if kind in BY_LENGTH:
+        # A length beside the rope settings wins over the one in them, as in transformers.
+        length = read_int(settings, "original_max_position_embeddings", max_position)
+        length = read_int(config, "original_max_position_embeddings", length)
+        return BY_LENGTH[kind](Settings(settings, dim, theta, length, max_position))
     factor = 1.0 if kind == "default" else read_float(settings, "factor")
-    return Rope(kind, head_dim, theta, max_position, factor)
+    return Rope(kind, dim, theta, max_position, factor)
 
 
 def _settings(config: Config) -> Mapping[str, Any]:
@@ -54,8 +96,9 @@ def _settings(config: Config) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", next(iter(found.values()), {}))
 
 
-def _kind(settings: Mapping[str, Any]) -> RopeKind:
+def _kind(settings: Mapping[str, Any], old: Mapping[str, str]) -> RopeKind:
     names = {settings[key] for key in ("rope_type", "type") if isinstance(settings.get(key), str)}
+    names = {old.get(name, name) for name in names}
     if len(names) > 1:
         raise UnsupportedModelError(
             f"config.json: rope type = {show(settings.get('type'))} and rope_type = {show(settings.get('rope_type'))} "
@@ -79,18 +122,9 @@ def _check_keys(settings: Mapping[str, Any], kind: str, max_position: int) -> No
         raise refused_value("original_max_position_embeddings", length, f"{max_position} with rope_type dynamic")
 
 
-def _check_partial(config: Config, settings: Mapping[str, Any]) -> None:
-    for source in (settings, config):
-        value = source.get("partial_rotary_factor")
-        if value is not None and value != 1:
-            raise refused_value("partial_rotary_factor", value, "1.0")
-
-
-def _llama3(config: Config, settings: Mapping[str, Any], dim: int, theta: float, max_position: int) -> Rope:
-    low, high = read_float(settings, "low_freq_factor"), read_float(settings, "high_freq_factor")
-    if low >= high:
-        raise refused_value("high_freq_factor", high, f"more than low_freq_factor ({low})")
-    # A length beside the rope settings wins over the one in them, as in transformers.
-    length = read_int(settings, "original_max_position_embeddings", max_position)
-    length = read_int(config, "original_max_position_embeddings", length)
-    return Rope("llama3", dim, theta, length, read_float(settings, "factor"), low, high)
+def _rotated(config: Config, settings: Mapping[str, Any], head_dim: int, partial: bool) -> int:
+    """How many dimensions of a head are rotated."""
+    share = read_float(settings, "partial_rotary_factor", read_float(config, "partial_rotary_factor", 1.0))
+    if share > 1 or (share != 1 and not partial):
+        raise refused_value("partial_rotary_factor", share, "up to 1.0" if partial else "1.0")
+    return int(head_dim * share)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from amk.errors import UnsupportedModelError, UsageError
+from amk.model.adapted_checkpoint import AdaptedCheckpoint
 from amk.model.checkpoint import Checkpoint
 from amk.model.digest import Progress
 from amk.model.gguf_checkpoint import GgufCheckpoint
@@ -46,7 +47,7 @@ def open_model(model: str | Path, random_seed: int | None = None, progress: Prog
     tokenizer = path if any((path / name).is_file() for name in ("tokenizer.json", "tokenizer.model")) else None
     if random_seed is not None:
         return Model(graph, RandomCheckpoint(graph, random_seed), path, "random", tokenizer)
-    checkpoint = SafetensorsCheckpoint.open(path, progress)
+    checkpoint = AdaptedCheckpoint(SafetensorsCheckpoint.open(path, progress), graph)
     verify_checkpoint(graph, checkpoint)
     return Model(graph, checkpoint, path, checkpoint.kind, tokenizer)
 

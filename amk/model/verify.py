@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Protocol
 
 import numpy as np
 
 from amk.errors import UnsupportedModelError
-from amk.model.checkpoint import Checkpoint
+from amk.model.checkpoint import Checkpoint, NamedCheckpoint
 from amk.model.graph import ModelGraph
 from amk.model.walker import EMBED, HEAD
 
 # Buffers that old versions of transformers saved; recomputed from the config.
 _HARMLESS = re.compile(r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq")
-
-
-class NamedCheckpoint(Checkpoint, Protocol):
-    """A checkpoint that can list its tensors."""
-
-    def names(self) -> list[str]:
-        """Every tensor of the checkpoint, used or not."""
-        ...
 
 
 def verify_checkpoint(graph: ModelGraph, checkpoint: NamedCheckpoint) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -17,12 +18,15 @@ class Decoder:
     def __init__(self, machine: Machine, rope: Rope, stop_ids: tuple[int, ...]) -> None:
         self.history: list[int] = []
         self._machine, self._rope, self._stop_ids = machine, rope, stop_ids
+        self._long = False
 
     def reusable(self, ids: Sequence[int]) -> int:
         """How many leading tokens of `ids` are in the cache; at least one is left to compute logits from."""
         longest = max(len(ids), len(self.history))
         if self._rope.kind == "dynamic" and longest > self._rope.original_max_position:
             return 0  # the angles of all rows depend on the prompt's length
+        if self._long != self._is_long(len(ids)):
+            return 0
         pairs = zip(ids, self.history, strict=False)
         common = next((i for i, (new, old) in enumerate(pairs) if new != old), min(len(ids), len(self.history)))
         return min(common, len(ids) - 1)
@@ -34,10 +38,14 @@ class Decoder:
         pos, produced = self._begin(ids, self.reusable(ids)), 0
         given = list(ids[pos:])
         while produced < limit:
-            chunk, given = given[: self._slice()], given[self._slice() :]
+            if self._room(pos) == 0:
+                given = [*self.history, *given]
+                pos = self._begin(given, 0)
+            size = min(self._slice(), self._room(pos))
+            chunk, given = given[:size], given[size:]
             # The last given token is the first whose logits are needed; then as many steps as the slice has left.
             last = not given
-            steps = min(max(self._slice(), len(chunk)), len(chunk) - 1 + limit - produced) if last else len(chunk)
+            steps = min(size, len(chunk) - 1 + limit - produced) if last else len(chunk)
             head_from = len(chunk) - 1 if last else steps
             launch = Launch(pos, chunk, steps, head_from, self._stop_ids, should_stop=should_stop)
             result = self._launch(launch, on_token)
@@ -65,7 +73,18 @@ class Decoder:
         del self.history[reused:]
         if not reused:
             self._machine.reset(len(ids))
+            self._long = self._is_long(len(ids))
         return reused
+
+    def _is_long(self, length: int) -> bool:
+        """Whether LongRoPE takes its long divisors: for all positions once the sequence outgrows the first training."""
+        return self._rope.kind == "longrope" and length > self._rope.original_max_position
+
+    def _room(self, pos: int) -> int:
+        """Positions from `pos` on for which the angles hold; then the sequence is fed anew, as transformers does."""
+        if self._rope.kind != "longrope" or self._long:
+            return sys.maxsize
+        return self._rope.original_max_position - pos
 
     def _launch(self, launch: Launch, on_token: Callable[[int], None]) -> LaunchResult:
         """Run a launch; until it returns, the cache counts as valid up to where it starts."""

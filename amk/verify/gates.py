@@ -219,7 +219,8 @@ def _canaries(bench: Bench) -> str:
 def _poison(bench: Bench) -> str:
     """NaN and infinity in a norm weight must reach the logits, or end the launch with an error that says so."""
     graph = bench.rig.model.graph
-    places = [(graph.layers[0].attn_norm.name, 0), (graph.layers[-1].mlp_norm.name, -1), (graph.final_norm.name, 0)]
+    first, last = graph.layers[0].norms()[0], graph.layers[-1].norms()[-1]
+    places = [(first.name, 0), (last.name, -1), (graph.final_norm.name, 0)]
     for (name, index), value in zip(places, (np.nan, np.nan, np.inf), strict=True):
         machine = bench.rig.machine(changed(bench.rig.model, {name: _setter(index, value)}))
         try:

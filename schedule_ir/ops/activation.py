@@ -32,11 +32,20 @@ def norm_meaning(residual: Vector, weight: Vector) -> tuple[Vector, np.float32]:
     return split_bf16(residual * weight), np.float32(np.dot(residual, residual))
 
 
-def add_meaning(residual: Vector, parts: Vector) -> Vector:
-    """residual + the K-split parts [parts, hidden], added in order."""
+def add_meaning(residual: Vector, parts: Vector, multiplier: float = 1.0) -> Vector:
+    """residual + multiplier * the K-split parts [parts, hidden], added in order."""
     for part in parts:
-        residual = residual + part
+        residual = residual + (part if multiplier == 1 else np.float32(multiplier) * part)
     return residual
+
+
+def add_post_meaning(residual: Vector, parts: Vector, post: Vector, eps: float, multiplier: float = 1.0) -> Vector:
+    """residual + multiplier * RMSNorm(sum of the parts [parts, hidden], in order) with weight `post` [hidden]."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    mean = np.float64(np.dot(total, total)) / len(total)
+    return np.asarray(residual + total * np.float32(multiplier / np.sqrt(mean + eps)) * post, np.float32)
 
 
 def _embed_access(args: Args, constants: Args, config: Args) -> list[Access]:
@@ -49,6 +58,11 @@ def _add_access(args: Args, constants: Args, config: Args) -> list[Access]:
         for part in range(constants["parts"])
     ]
     return [Access("norms", args["norm"] * config["hidden_padded"], config["hidden"], False, How.PLAIN), *reads]
+
+
+def _post_access(args: Args, constants: Args, config: Args) -> list[Access]:
+    post = Access("norms", args["post"] * config["hidden_padded"], config["hidden"], False, How.PLAIN)
+    return [post, *_add_access(args, constants, config)]
 
 
 def _gather_access(args: Args, constants: Args, config: Args) -> list[Access]:
@@ -65,13 +79,18 @@ def _fits_activation(constants: Args, config: Args) -> list[str]:
 OPS = (
     Op(
         "embed_norm", Lane.COMPUTE, ("norm",), ("ksteps",), "EmbedNorm",
-        "residual = embedding row of the token; x = residual * norm weight; sum of squares",
+        "residual = scaled embedding row of the token; x = residual * norm weight; sum of squares",
         _embed_access, check=_fits_activation,
     ),
     Op(
         "add_norm", Lane.COMPUTE, ("src", "phase", "norm"), ("ksteps", "parts", "stride"), "AddNorm",
-        "residual += the parts at src; x = residual * norm weight; sum of squares",
+        "residual += multiplier * the parts at src; x = residual * norm weight; sum of squares",
         _add_access, check=_fits_activation,
+    ),
+    Op(
+        "add_post_norm", Lane.COMPUTE, ("src", "phase", "post", "norm"), ("ksteps", "parts", "stride"), "AddPostNorm",
+        "residual += multiplier * RMSNorm of the sum of the parts at src; x = residual * norm weight; sum of squares",
+        _post_access, check=_fits_activation,
     ),
     Op(
         "gather", Lane.COMPUTE, ("src", "phase"), ("ksteps", "length"), "Gather",

@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
-from schedule_ir.expr import at_least, ceil_div, equals
-from schedule_ir.layout import KV_BLOCK, POS, split_begin, split_count, split_end
+from schedule_ir.expr import NUMPY, Expr, ExprLike, at_least, ceil_div, equals, evaluate, tanh, var
+from schedule_ir.layout import KV_BLOCK, POS, split_count
 from schedule_ir.op import Access, Args, Cost, How, Lane, Op
-from schedule_ir.ops.stream import kv_chunks
+from schedule_ir.ops.stream import check_window, kv_active, kv_chunks
 
 Array = npt.NDArray[np.float32]
+
+LOG2E = math.log2(math.e)
+PER_HEAD, PROJECTION = 1, 2
+"""What q and k are normalised over (`qk_norm`, 0: not at all): each head (Qwen3), or all heads together (OLMo 2)."""
+
+
+def score_rule(cap: float) -> tuple[float, Expr]:
+    """(factor that q is multiplied by on top of the attention scale, rule from q k to a score in base-2 logarithms).
+
+    A cap is Gemma 2's soft cap: score = cap tanh(score / cap). Without one the rule is the score itself.
+    """
+    raw = var("raw")
+    return (1 / cap, tanh(raw) * (cap * LOG2E)) if cap else (LOG2E, raw)
+
+
+def head_norm_meaning(x: Array, weight: Array, eps: float, squares: Array | None = None, width: int = 0) -> Array:
+    """RMSNorm of x [..., head_dim] with weight of the same last axis, over each head.
+
+    Where the norm is over more than the head: `squares` is the sum of squares over all its `width` elements.
+    """
+    if squares is None:
+        squares, width = (x * x).sum(-1, keepdims=True), x.shape[-1]
+    return np.asarray(x * np.float32(1) / np.sqrt(squares / np.float32(width) + np.float32(eps)) * weight, np.float32)
 
 
 def rotate_meaning(x: Array, cos_sin: Array) -> Array:
@@ -21,12 +46,13 @@ def rotate_meaning(x: Array, cos_sin: Array) -> Array:
     return np.concatenate([a * cos - b * sin, b * cos + a * sin, x[..., 2 * half :]], -1)
 
 
-def attend_meaning(q: Array, keys: Array, values: Array, scale: float) -> tuple[Array, Array, Array]:
+def attend_meaning(q: Array, keys: Array, values: Array, scale: float, cap: float = 0.0) -> tuple[Array, Array, Array]:
     """Unnormalised attention of queries [.., n, d] over rows [.., rows, d]: output [.., n, d], maximum and sum [.., n].
 
     The maximum is of the scores in base-2 logarithm units, as in the kernel.
     """
-    scores = (q @ keys.swapaxes(-1, -2)) * np.float32(scale * np.log2(np.e))
+    factor, rule = score_rule(cap)
+    scores = evaluate(rule, {"raw": (q @ keys.swapaxes(-1, -2)) * np.float32(scale * factor)}, NUMPY)
     top = scores.max(-1)
     weights = np.exp2(scores - top[..., None])
     return weights @ values, top, weights.sum(-1)
@@ -45,6 +71,7 @@ def _attend_access(args: Args, constants: Args, config: Args) -> list[Access]:
     count = split_count(config)
     active, last = at_least(count, split + 1), equals(count, split + 1)
     accesses = [
+        *_norm_access(args, constants, config, active, last),
         Access("packets", args["q_src"], width, False, How.PACKET, phase, active=active),
         Access("packets", args["k_src"], config["head_dim"], False, How.PACKET, phase, active=last),
         Access("packets", args["v_src"], config["head_dim"], False, How.PACKET, phase, active=last),
@@ -62,15 +89,33 @@ def _attend_access(args: Args, constants: Args, config: Args) -> list[Access]:
     return accesses
 
 
+def _norm_access(args: Args, constants: Args, config: Args, active: ExprLike, last: ExprLike) -> list[Access]:
+    """The norm weights of this task's heads; for a norm over the projection also all of q (and k) for its squares."""
+    dim, queries, phase = config["head_dim"], constants["queries"] * config["head_dim"], args["phase"]
+    if constants["qk_norm"] == PER_HEAD:
+        return [Access("biases", args["norm"], 2 * dim, False, How.PLAIN)]
+    if constants["qk_norm"] != PROJECTION:
+        return []
+    q_width, k_width = config["heads"] * dim, config["kv_heads"] * dim
+    return [
+        Access("biases", args["norm"] + args["q_src"] - args["qkv"], queries, False, How.PLAIN),
+        Access("biases", args["norm"] + args["k_src"] - args["qkv"], dim, False, How.PLAIN),
+        Access("packets", args["qkv"], q_width, False, How.PACKET, phase, active=active),
+        Access("packets", args["qkv"] + q_width, k_width, False, How.PACKET, phase, active=last),
+    ]
+
+
 def _attend_cost(args: Args, constants: Args, config: Args) -> Cost:
-    rows = split_end(config, args["split"]) - split_begin(config, args["split"])
+    rows = kv_active(args["split"], constants["window"], config)
     return Cost(flops=ceil_div(rows, KV_BLOCK) * (KV_BLOCK * 2 * config["head_dim_padded"] * constants["queries"]))
 
 
 def _attend_check(constants: Args, config: Args) -> list[str]:
     if not 1 <= constants["queries"] <= 8:
         return [f"{constants['queries']} queries per attention task: 1 to 8 fit the mma tile"]
-    return []
+    if not 0 <= constants["rope"] <= config["rope_tables"]:
+        return [f"rope table {constants['rope']} is not one of the {config['rope_tables']} there are"]
+    return check_window(constants, config)
 
 
 def _combine_access(args: Args, constants: Args, config: Args) -> list[Access]:
@@ -91,9 +136,11 @@ def _combine_access(args: Args, constants: Args, config: Args) -> list[Access]:
 OPS = (
     Op(
         "attend", Lane.COMPUTE,
-        ("split", "kv_head", "phase", "q_src", "k_src", "v_src", "part_dst", "out_dst", "append"), ("queries",),
-        "Attend",
-        "attention of a group of query heads over one split of the cached rows (and the new row, in the last split)",
+        ("split", "kv_head", "phase", "q_src", "k_src", "v_src", "part_dst", "out_dst", "append", "qkv", "norm"),
+        ("queries", "window", "rope", "qk_norm"), "Attend",
+        "attention of a group of query heads over one split of the cached rows (and the new row, in the last split): "
+        "q and k are normed with the weights at `norm` of the biases (qk_norm; q, then k, as in `qkv`) and rotated by "
+        "table `rope` (from 1, 0: not at all); the last `window` positions are seen (0: all)",
         _attend_access, _attend_cost, _attend_check, kv_chunks,
     ),
     Op(

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from schedule_ir.expr import NUMPY, Expr, evaluate, exp, var
+from schedule_ir.expr import NUMPY, Expr, evaluate, exp, tanh, var
 from schedule_ir.layout import ATOM_BYTES, KSTEP, TILE_ROWS, chunk_sizes
 from schedule_ir.op import Access, Args, Cost, How, Lane, Op
 from schedule_ir.ops.activation import Vector
 
 Array = npt.NDArray[np.float32]
 
+RATIO = math.sqrt(2 / math.pi)
 SILU: Expr = var("gate") / (exp(-var("gate")) + 1.0)
 """SiLU (arXiv 1702.03118): gate * sigmoid(gate)."""
 
-ACTIVATIONS: dict[str, Expr] = {"silu": SILU}
+GELU_TANH: Expr = var("gate") * 0.5 * (tanh((var("gate") * var("gate") * 0.044715 + 1.0) * var("gate") * RATIO) + 1.0)
+"""GELU (arXiv 1606.08415), its tanh approximation."""
+
+ACTIVATIONS: dict[str, Expr] = {"silu": SILU, "gelu_tanh": GELU_TANH}
+"""By name; `config["activation"]` of a Program is the index."""
 GATED: Expr = var("activated") * var("up")
 
 

@@ -30,27 +30,32 @@ def _chunk_check(constants: Args, config: Args) -> list[str]:
     return []
 
 
-def kv_active(split: int, config: Args) -> ExprLike:
+def check_window(constants: Args, config: Args) -> list[str]:
+    """A block whose rows are all masked would have no maximum: a window shows a cached row at least."""
+    return ["a window of 1 position shows no cached row; use 2 or more"] if constants["window"] == 1 else []
+
+
+def kv_active(split: int, window: int, config: Args) -> ExprLike:
     """Cached rows of a split at `pos`; zero where the split is inactive."""
-    return split_end(config, split) - split_begin(config, split)
+    return split_end(config, split, window) - split_begin(config, split, window)
 
 
 def _kv_access(args: Args, constants: Args, config: Args) -> list[Access]:
-    """Whole blocks of 16 rows are copied: rows from `pos` on are read but masked by the consumer."""
-    rows = kv_active(args["split"], config)
-    begin = split_begin(config, args["split"]) + args["kv_head"] * config["max_seq_padded"]
+    """Whole blocks of 16 rows are copied: rows outside the window or from `pos` on are masked by the consumer."""
+    rows = kv_active(args["split"], constants["window"], config)
+    begin = split_begin(config, args["split"], constants["window"]) + args["kv_head"] * config["max_seq_padded"]
     return [Access("kv", begin, ceil_div(rows, KV_BLOCK) * KV_BLOCK, False, How.BULK, active=rows)]
 
 
 def _kv_cost(args: Args, constants: Args, config: Args) -> Cost:
-    rows = kv_active(args["split"], config)
+    rows = kv_active(args["split"], constants["window"], config)
     return Cost(bytes=ceil_div(rows, KV_BLOCK) * kv_block_bytes(config))
 
 
 def kv_chunks(args: Args, constants: Args, config: Args) -> ExprLike:
     """Ring slots that the K/V rows of a split take."""
     blocks = config["slot_bytes"] // kv_block_bytes(config)
-    return ceil_div(kv_active(args["split"], config), blocks * KV_BLOCK)
+    return ceil_div(kv_active(args["split"], constants["window"], config), blocks * KV_BLOCK)
 
 
 def _acquire_access(args: Args, constants: Args, config: Args) -> list[Access]:
@@ -64,9 +69,10 @@ OPS = (
         _tape_access, _tape_cost, _chunk_check, _tape_chunks,
     ),
     Op(
-        "copy_kv", Lane.STREAM, ("kv_head", "split"), (), "CopyKv",
-        "copy the cached K/V blocks of a split; kv_head counts over layers: layer * kv_heads + head",
-        _kv_access, _kv_cost, chunks=kv_chunks,
+        "copy_kv", Lane.STREAM, ("kv_head", "split"), ("window",), "CopyKv",
+        "copy the cached K/V blocks of a split (of the last `window` positions, 0: of all); "
+        "kv_head counts over layers: layer * kv_heads + head",
+        _kv_access, _kv_cost, check_window, kv_chunks,
     ),
     Op(
         "kv_acquire", Lane.STREAM, ("src", "phase"), (), "KvAcquire",

@@ -5,11 +5,18 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from schedule_ir.expr import Expr, tanh, var
 from schedule_ir.layout import TILE_ROWS
 from schedule_ir.op import Access, Args, How, Lane, Op
 
 BEST_WORDS = 2
 """Packets of one SM's greedy candidate: the logit, then the token id (-1: a logit is not a number)."""
+
+
+def logit_rule(divisor: float, cap: float) -> Expr:
+    """From a product of the head to a logit: divided by `divisor` (Granite), soft-capped at `cap` (Gemma 2; 0: not)."""
+    logit = var("logit") if divisor == 1 else var("logit") / float(divisor)
+    return tanh(logit / float(cap)) * float(cap) if cap else logit
 
 
 def sample_meaning(logits: npt.NDArray[np.float32]) -> int:
@@ -37,7 +44,7 @@ def _release_access(args: Args, constants: Args, config: Args) -> list[Access]:
 OPS = (
     Op(
         "head", Lane.EPILOGUE, ("row",), (), "Head",
-        "sum the partial sums of 16 vocabulary rows from `row`, norm scale; store logits; keep the lane's best",
+        "sum the partial sums of 16 vocabulary rows from `row`, norm scale, logit rule; store; keep the lane's best",
         _head_access, reduce_slots=-1,
     ),
     Op(

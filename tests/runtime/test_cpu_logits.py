@@ -42,7 +42,7 @@ def test_logits_are_the_references(tmp_path: Path, case: str) -> None:
 
 def test_several_splits_are_active(tmp_path: Path) -> None:
     # Otherwise the cases above would prove nothing of partial results and their merge.
-    from amk.runtime.cpu.execute import active_splits
+    from amk.runtime.cpu.attention import active_splits
 
     save_model(tmp_path)
     session = session_of(tmp_path)

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from schedule_ir.ops.attention import PROJECTION
 from schedule_ir.program import Buffer
 from validator import describe
 from validator.columns import Columns, Ints
@@ -13,7 +14,7 @@ from validator.footprints import SPACES, Footprints
 from validator.report import Violation
 
 LONGEST = 2**31 - 1
-PAIRED = ("gather", "add_norm", "sample", "combine")
+PAIRED = ("gather", "add_norm", "add_post_norm", "sample", "combine")
 """Ops that read two packets with one 16-byte load."""
 
 
@@ -105,7 +106,7 @@ def _constants(columns: Columns, accesses: Footprints) -> list[Violation]:
         chosen = accesses.of(space)
         over = np.nonzero(chosen.start + chosen.length > sizes.get(space, 0))[0]
         problems += _outside(columns, chosen, over, f"the {sizes.get(space, 0)} elements of {space}")
-    rows = config["max_seq"] * (config["rotary_dim"] // 2)
+    rows = config["rope_tables"] * config["max_seq"] * (config["rotary_dim"] // 2)
     if sizes.get("rope", 0) < rows:
         problems.append(
             Violation(8, f"the RoPE table has {sizes.get('rope', 0)} entries; max_seq positions need {rows}")
@@ -129,7 +130,7 @@ def _preconditions(columns: Columns) -> list[Violation]:
             problems.append(
                 Violation(8, f"op {variant.op}: parts {variant.constants['stride']} packets apart are misaligned")
             )
-        if variant.op in ("gather", "embed_norm", "add_norm"):
+        if variant.op in ("gather", "embed_norm", "add_norm", "add_post_norm"):
             length = variant.constants.get("length", config["hidden"])
             if variant.constants["ksteps"] * 16 < length:
                 message = f"op {variant.op}: {length} elements do not fit {variant.constants['ksteps']} k-steps of 16"
@@ -146,7 +147,18 @@ def _aligned(columns: Columns) -> list[Violation]:
         mine = np.isin(tasks, columns.of(op))
         odd[mine] = columns.field(names.get(op, "src"), tasks[mine]) % 2 == 1
     if not odd.any() and columns.config["partial_stride"] % 2 == 0:
-        return []
+        return _norm_pairs(columns)
     bad = tasks[odd]
     text = describe.task(columns, int(bad[0])) if len(bad) else f"partial_stride = {columns.config['partial_stride']}"
     return [Violation(8, "packets are read in pairs of 16 bytes from an odd packet", text)]
+
+
+def _norm_pairs(columns: Columns) -> list[Violation]:
+    """Theorem: a norm over all of q or k reads its packets in pairs from an even packet, and an even number of them."""
+    tasks = columns.of("attend")
+    tasks = tasks[columns.constant("qk_norm", tasks) == PROJECTION]
+    odd = tasks[columns.field("qkv", tasks) % 2 == 1]
+    if len(odd) or (len(tasks) and columns.config["head_dim"] % 2):
+        text = describe.task(columns, int([*odd, *tasks][0]))
+        return [Violation(8, "q and k are read in pairs of 16 bytes, which do not fit", text)]
+    return []

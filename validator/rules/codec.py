@@ -25,14 +25,17 @@ POSITIVE = (
     "sms", "layers", "hidden", "hidden_padded", "intermediate", "heads", "kv_heads", "head_dim", "head_dim_padded",
     "rotary_dim", "vocab", "max_seq", "max_seq_padded", "kv_element_bytes", "phases", "partial_stride", "max_splits",
     "min_split_rows", "queries", "compute_warps", "slot_bytes", "ring_stages", "reduce_slots", "in_flight",
-    "in_flight_low", "activation_ksteps", "shared_bytes", "packets",
+    "in_flight_low", "activation_ksteps", "shared_bytes", "packets", "rope_tables",
 )  # fmt: skip
 KNOWN_OPS = frozenset((
-    "copy_tape", "copy_kv", "kv_acquire", "embed_norm", "add_norm", "gather", "gemv", "attend", "combine", "sample",
-    "publish", "head", "publish_best", "kv_release",
+    "copy_tape", "copy_kv", "kv_acquire", "embed_norm", "add_norm", "add_post_norm", "gather", "gemv", "attend",
+    "combine", "sample", "publish", "head", "publish_best", "kv_release",
 ))  # fmt: skip
-FLAGS = ("scaled", "gated", "biased")
-MAY_BE_ZERO = ("stocked", "tied_head")
+MAY_BE_ZERO = ("stocked", "tied_head", "activation")
+LIMITS = {
+    "scaled": (0, 1), "gated": (0, 1), "biased": (0, 1), "window": (0, INT32), "rope": (0, INT32), "qk_norm": (0, 2),
+}  # fmt: skip
+"""Least and most value of the constants that may be 0."""
 
 
 def check(tables: Tables) -> tuple[Columns | None, list[Violation]]:
@@ -126,7 +129,7 @@ def _header_problems(program: Program) -> Iterator[Violation]:
         if variant.op not in KNOWN_OPS:
             yield _broken(f"op {variant.op!r} is not modelled by this validator; teach it the op before using it")
         for name, value in variant.constants.items():
-            low, high = (0, 1) if name in FLAGS else (1, INT32)
+            low, high = LIMITS.get(name, (1, INT32))
             if not low <= value <= high:
                 yield _broken(f"op {variant.op}: constant {name} = {value} is not between {low} and {high}")
 

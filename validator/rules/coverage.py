@@ -108,7 +108,7 @@ def _logits(columns: Columns, logits: Footprints) -> list[Violation]:
 
 def loaders(columns: Columns, gemvs: Ints) -> Ints:
     """The task that loaded the activation which each gemv multiplies; -1 for none in its token."""
-    loads = columns.of("embed_norm", "add_norm", "gather")
+    loads = columns.of("embed_norm", "add_norm", "add_post_norm", "gather")
     if not len(loads):
         return np.full(len(gemvs), -1, np.int64)
     at = np.searchsorted(loads, gemvs) - 1

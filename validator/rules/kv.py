@@ -6,17 +6,21 @@ from schedule_ir.layout import KV_BLOCK
 from validator.columns import Columns
 from validator.obligations import split_proofs
 from validator.report import Obligation, Violation
+from validator.windows import window_proofs
 
 
 def check(columns: Columns) -> tuple[list[Violation], list[Obligation]]:
-    """Theorem: for every pos < max_seq the active splits are disjoint, cover [0, pos) in whole blocks, and lie in the
-    cache; row pos is in bounds, and the only copy that holds it is the appending split's own.
+    """Theorem: for every pos < max_seq the active splits are disjoint, cover [0, pos), or what of it a window shows, in
+    whole blocks, and lie in the cache; row pos is in bounds, and the only copy that holds it is the appending split's.
     """
     config = columns.config
     problems = [Violation(7, message) for message in _sizes(columns)]
     if problems:
         return problems, []
-    proofs = split_proofs(config, columns.program.buffer("kv").size)
+    rows = columns.program.buffer("kv").size
+    proofs = list(split_proofs(config, rows))
+    for window in sorted({v.constants["window"] for v in columns.program.variants if v.op == "copy_kv"} - {0}):
+        proofs += window_proofs(config, rows, window)
     for proof in proofs:
         if not proof.ok:
             message = f"{proof.obligation.name}: {proof.obligation.status}"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from schedule_ir.ops.attention import PER_HEAD, PROJECTION
 from validator import describe
 from validator.columns import HEAD, Bools, Columns, Ints
+from validator.model import LayerLike
 from validator.report import Violation
 from validator.rules.meaning_layers import Flow
 
@@ -52,7 +54,49 @@ def _attends(flow: Flow) -> list[Violation]:
     )
     place = columns.field("out_dst", tasks) != out[layer] + head * d
     problems += _bad(columns, tasks, place, "an attend publishes where the o projection does not gather it")
+    problems = problems or _variants(flow, tasks, layer)
     return problems or [*_covers(flow, tasks, layer, head, queries), *_partials(flow, tasks, layer, head)]
+
+
+def _variants(flow: Flow, tasks: Ints, layer: Ints) -> list[Violation]:
+    """Theorem: window, rotation and q/k norm of an attend are its layer's; a window of max_seq or more is none."""
+    columns, layers, max_seq = flow.columns, flow.model.layers, flow.columns.config["max_seq"]
+    windows = np.array([x.window if 0 < x.window < max_seq else 0 for x in layers], np.int64)
+    ropes = np.array([0 if x.rope is None else x.rope + 1 for x in layers], np.int64)
+    problems = []
+    for name, expected in (("window", windows), ("rope", ropes)):
+        wrong = columns.constant(name, tasks) != expected[layer]
+        problems += _bad(columns, tasks, wrong, f"an attend has another {name} than its layer")
+    return problems or _norms(flow, tasks, layer)
+
+
+def _norms(flow: Flow, tasks: Ints, layer: Ints) -> list[Violation]:
+    """Theorem: q and k are normed as in the layer, with the layer's weights, from the layer's q and k."""
+    columns = flow.columns
+    wanted = [_wanted_norm(flow, x) for x in flow.model.layers]
+    scope, offset = (np.array(values, np.int64) for values in zip(*wanted, strict=True))
+    found = columns.constant("qk_norm", tasks)
+    problems = _bad(columns, tasks, found != scope[layer], "an attend norms q and k otherwise than its layer")
+    normed = found != 0
+    weights = normed & (columns.field("norm", tasks) != offset[layer])
+    problems += _bad(columns, tasks, weights, "an attend norms q and k with other weights than its layer's")
+    base = np.array([use.base for use in flow.qkv], np.int64)
+    source = normed & (columns.field("qkv", tasks) != base[layer])
+    return problems + _bad(columns, tasks, source, "an attend takes the squares of q and k from elsewhere")
+
+
+def _wanted_norm(flow: Flow, layer: LayerLike) -> tuple[int, int]:
+    """(scope, place of the weights: q's, then k's); place -1 where the Program does not hold them."""
+    if layer.q_norm is None or layer.k_norm is None:
+        return 0, 0
+    d = flow.model.head_dim
+    names, rows = (layer.q_norm.name, layer.k_norm.name), (layer.q_norm.shape[0], layer.k_norm.shape[0])
+    scope = PER_HEAD if rows == (d, d) else PROJECTION
+    if scope == PROJECTION and rows != (flow.model.heads * d, flow.model.kv_heads * d):
+        return -1, -1
+    biases = flow.columns.program.biases
+    places = [v.offset for v in biases if (v.tensors, v.rows, v.interleaved) == (names, rows, False)]
+    return scope, places[0] if places else -1
 
 
 def _covers(flow: Flow, tasks: Ints, layer: Ints, head: Ints, queries: Ints) -> list[Violation]:

@@ -11,7 +11,7 @@ import numpy as np
 from schedule_ir.layout import ksteps
 from validator import describe
 from validator.columns import BODY, HEAD, Columns, Ints
-from validator.model import LayerLike, ModelLike
+from validator.model import LayerLike, ModelLike, TensorLike
 from validator.report import Violation
 from validator.rules.meaning_model import Matrices, Wanted, bias_offsets, of_layer
 from validator.rules.meaning_uses import Use
@@ -34,6 +34,7 @@ class Flow:
         self.chain: list[int] = []
         self.qkv: list[Use] = []
         self.attention: list[Use] = []
+        self.post: TensorLike | None = None
         self.partial: Ints | None = None
 
     def run(self) -> list[Violation]:
@@ -52,18 +53,19 @@ class Flow:
     def _layer(self, number: int, layer: LayerLike, before: list[Use]) -> list[Use]:
         qkv, o, gate_up, down = of_layer(layer)
         name = f"layer {number}"
-        first = self._one(qkv, scaled=True, gated=False)
-        self._normed(f"{name} attention", first, before, layer.attn_norm.name)
+        first = self._one(qkv, scaled=layer.attn_norm is not None, gated=False)
+        self._normed(f"{name} attention", first, before, layer.attn_norm, self.post)
         second = self._one(o, scaled=False, gated=False)
         self._gathers(f"{name} o", second, self.model.heads * self.model.head_dim)
-        third = self._one(gate_up, scaled=True, gated=True)
-        self._normed(f"{name} MLP", third, [second], layer.mlp_norm.name)
+        third = self._one(gate_up, scaled=layer.mlp_norm is not None, gated=True)
+        self._normed(f"{name} MLP", third, [second], layer.mlp_norm, layer.post_attn_norm)
         parts = self._claim(down, parts=True)
         for part in parts:
             self._down_part(name, part, third)
         self._flags(down, parts, scaled=False, gated=False)
         self.qkv.append(first)
         self.attention.append(second)
+        self.post = layer.post_mlp_norm
         return parts
 
     def _claim(self, wanted: Wanted, *, parts: bool = False) -> list[Use]:
@@ -98,19 +100,27 @@ class Flow:
         if use.arguments["ksteps"] != ksteps(length) or self.columns.program.tiles[use.tile].ksteps != ksteps(length):
             raise MeaningError(f"{what}: {length} inputs are {ksteps(length)} k-steps", self._witness(use))
 
-    def _normed(self, what: str, use: Use, parts: list[Use], norm: str) -> None:
-        """Theorem: the input is the norm of the residual after exactly these matrices were added, in order."""
-        given = use.arguments
-        row = given.get("norm", -1)
-        names = self.columns.program.norms
-        if not 0 <= row < len(names) or names[row] != norm:
-            raise MeaningError(f"{what}: norm row {row} is not {norm}", self._witness(use))
-        if use.loader != ("add_norm" if parts else "embed_norm"):
-            raise MeaningError(f"{what}: input comes from {use.loader}", self._witness(use))
+    def _normed(self, what: str, use: Use, parts: list[Use], norm: TensorLike | None, post: TensorLike | None) -> None:
+        """Theorem: the input is the norm of the residual after exactly these matrices were added, in order, and normed
+        by `post` where the model does.
+        """
+        loader = "embed_norm" if not parts else "add_norm" if post is None else "add_post_norm"
+        if use.loader != loader:
+            raise MeaningError(f"{what}: input comes from {use.loader}, not from {loader}", self._witness(use))
+        self._row(what, use, "norm", norm)
+        if post is not None and parts:
+            self._row(what, use, "post", post)
         if parts:
             self._sources(what, use, parts)
         self._steps(what, use, self.model.hidden)
         self.chain.append(use.task)
+
+    def _row(self, what: str, use: Use, field: str, norm: TensorLike | None) -> None:
+        """Theorem: a row of the norms array is the model's, or ones where it norms with no weight."""
+        row, names = use.arguments.get(field, -1), self.columns.program.norms
+        expected = "" if norm is None else norm.name
+        if not 0 <= row < len(names) or names[row] != expected:
+            raise MeaningError(f"{what}: {field} row {row} is not {expected or 'ones'}", self._witness(use))
 
     def _sources(self, what: str, use: Use, parts: list[Use]) -> None:
         given = use.arguments
@@ -143,7 +153,7 @@ class Flow:
         use = self._claim(wanted)[0]
         if use.op != "head" or use.base != 0 or use.arguments["section"] != HEAD:
             raise MeaningError(f"head matrix is taken by {use.op} from row {use.base}, not by head from row 0")
-        self._normed("head", use, residual, self.model.final_norm.name)
+        self._normed("head", use, residual, self.model.final_norm, self.post)
 
     def _nothing_else(self) -> None:
         rest = self.matrices.unclaimed()
@@ -153,7 +163,7 @@ class Flow:
     def _residuals(self) -> None:
         """Theorem: every SM adds the same parts in the same order, so its residual is the model's."""
         columns = self.columns
-        tasks = columns.of("embed_norm", "add_norm")
+        tasks = columns.of("embed_norm", "add_norm", "add_post_norm")
         sm = columns.sm[tasks]
         rank = np.arange(len(tasks)) - np.searchsorted(sm, sm)
         expected = columns.words[np.array(self.chain, np.int64)]

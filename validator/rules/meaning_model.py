@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from schedule_ir.layout import KV_ELEMENT_BYTES, TILE_ROWS, ceil_to
 from schedule_ir.ops.linear import ACTIVATIONS
+from schedule_ir.program import NEUTRAL_SCALARS
 from validator.columns import Columns
 from validator.model import LayerLike, LinearLike, ModelLike
 from validator.tape import packed_rows
@@ -14,24 +15,38 @@ from validator.tape import packed_rows
 
 def sizes(columns: Columns, model: ModelLike) -> list[str]:
     """Theorem: every size and number of the header is the model's."""
-    config, scalars = columns.config, columns.program.scalars
+    config = columns.config
     expected = {
         "layers": len(model.layers), "hidden": model.hidden, "hidden_padded": ceil_to(model.hidden, TILE_ROWS),
         "intermediate": model.intermediate, "heads": model.heads, "kv_heads": model.kv_heads,
-        "head_dim": model.head_dim, "head_dim_padded": ceil_to(model.head_dim, 16), "rotary_dim": model.rope.dim,
+        "head_dim": model.head_dim, "head_dim_padded": ceil_to(model.head_dim, 16), "rotary_dim": model.ropes[0].dim,
+        "rope_tables": len(model.ropes),
         "vocab": model.vocab, "tied_head": int(model.tied_head), "partial_stride": model.head_dim + 2,
         "kv_element_bytes": KV_ELEMENT_BYTES.get(columns.program.kv_dtype, 0),
     }  # fmt: skip
     broken = [f"config {n} = {config[n]}, the model says {v}" for n, v in expected.items() if config[n] != v]
-    for name, value in (("eps", model.norm_eps), ("attention_scale", model.attention_scale)):
-        if scalars[name] != value:
-            broken.append(f"scalar {name} = {scalars[name]}, the model says {value}")
-    if model.activation not in ACTIVATIONS:
-        broken.append(f"activation {model.activation!r} has no meaning in the op registry")
+    broken += _scalars(columns, model)
+    activation = tuple(ACTIVATIONS)[config["activation"] : config["activation"] + 1]
+    if activation != (model.activation,):
+        broken.append(f"activation {config['activation']} is {activation}, the model says {model.activation!r}")
+    if any(rope.dim != model.ropes[0].dim for rope in model.ropes):
+        broken.append("the model's rotary embeddings rotate different numbers of dimensions")
     if model.heads % model.kv_heads:
         broken.append(f"{model.heads} heads are not a multiple of {model.kv_heads} K/V heads")
     if model.head.bias is not None:
         broken.append("the model's head has a bias, op head adds none")
+    return broken
+
+
+def _scalars(columns: Columns, model: ModelLike) -> list[str]:
+    """Theorem: every real number is the model's, there are no others."""
+    expected = {"eps": model.norm_eps, "attention_scale": model.attention_scale}
+    expected |= {name: getattr(model, name) for name in NEUTRAL_SCALARS}
+    unknown = sorted(set(columns.program.scalars) - set(expected))
+    broken = [f"scalar {name} has no meaning in the op registry" for name in unknown]
+    for name, value in expected.items():
+        if columns.program.scalar(name) != value:
+            broken.append(f"scalar {name} = {columns.program.scalar(name)}, the model says {value}")
     return broken
 
 

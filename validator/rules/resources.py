@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from schedule_ir.layout import ceil_to
+from schedule_ir.layout import ceil_to, partial_rows
 from schedule_ir.target import Target
 from validator.columns import Columns
 from validator.report import Obligation, Violation
@@ -84,7 +84,8 @@ def _needs(columns: Columns) -> dict[str, int]:
     steps = -(-config["hidden"] // 16)
     rounds = ceil_to(ceil_to(steps, warps) // warps, 4) // 4
     queries = max((v.constants["queries"] for v in columns.program.variants if v.op == "attend"), default=1)
-    scratch = config["head_dim_padded"] * 40 + 4 * warps * queries * (config["head_dim"] + 2)
+    rows = partial_rows(warps, queries, config["head_dim_padded"])
+    scratch = config["head_dim_padded"] * 40 + 4 * rows * (config["head_dim"] + 2)
     return {
         "shared.activation": ceil_to(config["activation_ksteps"], warps) * 64,
         "shared.residual": rounds * warps * WARP * 8,

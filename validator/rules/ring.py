@@ -84,8 +84,8 @@ def _chunks(columns: Columns) -> list[str]:
 
 
 def _same_chunks(columns: Columns, matching: Matching) -> list[Violation]:
-    """Theorem: copy_tape meets a gemv of the same constants, copy_kv an attend of the same K/V head and split; so both
-    sides count the same chunks and bytes, whatever the position.
+    """Theorem: copy_tape meets a gemv of the same constants, copy_kv an attend of the same K/V head, split and window;
+    so both sides count the same chunks and bytes, whatever the position.
     """
     drains = np.nonzero(matching.copy >= 0)[0]
     copies = matching.copy[drains]
@@ -105,4 +105,6 @@ def _identity(columns: Columns, tasks: Ints) -> Ints:
     kv = columns.of("copy_kv", "attend")
     rows = np.zeros(columns.tasks, np.int64)
     rows[kv] = columns.field("kv_head", kv) * columns.config["max_splits"] + columns.field("split", kv)
+    windows = {window: n for n, window in enumerate(np.unique(columns.constant("window", kv)))}
+    rows[kv] = rows[kv] * len(windows) + [windows[window] for window in columns.constant("window", kv)]
     return np.where(tape, shape, -1 - rows[tasks])

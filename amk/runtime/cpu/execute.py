@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from amk.progress import SILENT, Progress
+from amk.runtime.cpu.attention import bind_attention
 from amk.runtime.cpu.kv import KvCache
 from amk.runtime.cpu.nodes import (
     AddNode,
@@ -20,31 +19,15 @@ from amk.runtime.cpu.nodes import (
     Node,
     NormNode,
     Plan,
-    Read,
 )
+from amk.runtime.cpu.step import F32, Bound, Step, Values, read
 from amk.tape import ATOM_VALUES, Bits, from_fragments
-from schedule_ir.expr import evaluate
-from schedule_ir.layout import KSTEP, split_begin, split_count, split_end
-from schedule_ir.ops.activation import add_meaning, norm_meaning, split_bf16
-from schedule_ir.ops.attention import attend_meaning, combine_meaning, rotate_meaning
-from schedule_ir.ops.linear import gemv_meaning, publish_meaning, scale_meaning
+from schedule_ir.expr import NUMPY, evaluate
+from schedule_ir.layout import KSTEP
+from schedule_ir.ops.activation import add_meaning, add_post_meaning, norm_meaning, split_bf16
+from schedule_ir.ops.linear import ACTIVATIONS, gemv_meaning, publish_meaning, scale_meaning
+from schedule_ir.ops.token import logit_rule
 from schedule_ir.program import Program
-
-F32 = npt.NDArray[np.float32]
-Values = list[Any]
-
-
-@dataclass
-class Step:
-    """The token step in progress: `splits` are the (begin, end) of the active attention splits."""
-
-    embedding: F32
-    pos: int
-    cos_sin: F32
-    splits: list[tuple[int, int]]
-
-
-Bound = Callable[[Values, Step], Any]
 
 
 @dataclass(frozen=True)
@@ -55,15 +38,6 @@ class Constants:
     norms: F32
     biases: F32
     kv: KvCache
-
-
-def active_splits(program: Program, pos: int) -> list[tuple[int, int]]:
-    """(begin, end) of the cached positions of each split that is active at `pos`."""
-    env, config = {"pos": pos}, program.config
-    count = int(evaluate(split_count(config), env))
-    return [
-        (int(evaluate(split_begin(config, s), env)), int(evaluate(split_end(config, s), env))) for s in range(count)
-    ]
 
 
 def bind_plan(plan: Plan, program: Program, constants: Constants, progress: Progress = SILENT) -> list[Bound]:
@@ -79,35 +53,36 @@ def bind_plan(plan: Plan, program: Program, constants: Constants, progress: Prog
 def _bind(node: Node, program: Program, constants: Constants) -> Bound:
     match node:
         case EmbedNode():
-            return lambda _values, step: step.embedding
+            return _bind_embed(program.scalar("embed_scale"))
         case AddNode():
-            return _bind_add(node)
+            return _bind_add(node, program, constants)
         case NormNode():
             return _bind_norm(node, program, constants)
         case GatherNode():
             return _bind_gather(node)
         case LinearNode():
-            return _bind_linear(node, constants)
+            return _bind_linear(node, program, constants)
         case AttentionNode():
-            return _bind_attention(node, program, constants.kv)
-
-
-def read(values: Values, where: Read) -> F32:
-    """The fp32 values of a range of packets: a view where it is one slice of one node."""
-    if len(where) == 1:
-        node, start, stop = where[0]
-        view: F32 = values[node][start:stop]
-        return view
-    return np.concatenate([values[node][start:stop] for node, start, stop in where])
+            return bind_attention(node, program, constants.biases, constants.kv)
 
 
 def _pad(x: F32, length: int) -> F32:
     return x if len(x) == length else np.pad(x, (0, length - len(x)))
 
 
-def _bind_add(node: AddNode) -> Bound:
+def _bind_embed(scale: float) -> Bound:
+    return lambda _values, step: step.embedding if scale == 1 else step.embedding * np.float32(scale)
+
+
+def _bind_add(node: AddNode, program: Program, constants: Constants) -> Bound:
+    multiplier, eps = program.scalar("residual_multiplier"), program.scalar("eps")
+    post = None if node.post is None else constants.norms[node.post, : program.config["hidden"]]
+
     def run(values: Values, _: Step) -> F32:
-        return add_meaning(values[node.residual], np.stack([read(values, part) for part in node.parts]))
+        parts = np.stack([read(values, part) for part in node.parts])
+        if post is None:
+            return add_meaning(values[node.residual], parts, multiplier)
+        return add_post_meaning(values[node.residual], parts, post, eps, multiplier)
 
     return run
 
@@ -136,8 +111,10 @@ def unit_atoms(node: LinearNode, tapes: Sequence[Bits]) -> Bits:
     return np.stack([atoms[sm][at : at + node.ksteps] for sm, at in zip(node.sms, node.offsets, strict=True)])
 
 
-def _bind_linear(node: LinearNode, constants: Constants) -> Bound:
+def _bind_linear(node: LinearNode, program: Program, constants: Constants) -> Bound:
     weights = from_fragments(unit_atoms(node, constants.tapes))
+    activation = tuple(ACTIVATIONS)[program.config["activation"]]
+    rule = logit_rule(program.scalar("logits_divisor"), program.scalar("logits_cap"))
     bias = None
     if node.biases:
         bias = np.stack([constants.biases[offset : offset + weights.shape[1]] for offset in node.biases])
@@ -145,43 +122,7 @@ def _bind_linear(node: LinearNode, constants: Constants) -> Bound:
     def run(values: Values, _: Step) -> F32:
         x, scale = values[node.x]
         sums = gemv_meaning(weights, x)
-        return publish_meaning(sums, scale if node.scaled else np.float32(1), bias, node.gated).reshape(-1)
+        result = publish_meaning(sums, scale if node.scaled else np.float32(1), bias, node.gated, activation)
+        return np.asarray(evaluate(rule, {"logit": result}, NUMPY) if node.head else result, np.float32).reshape(-1)
 
     return run
-
-
-def _bind_attention(node: AttentionNode, program: Program, kv: KvCache) -> Bound:
-    dim, scale = program.config["head_dim"], program.scalars["attention_scale"]
-    rows = _slice(node.kv_heads)
-
-    def run(values: Values, step: Step) -> F32:
-        q = rotate_meaning(read(values, node.q).reshape(-1, node.queries, dim), step.cos_sin)
-        k = rotate_meaning(read(values, node.k).reshape(-1, dim), step.cos_sin)
-        kv.append(rows, step.pos, k, read(values, node.v).reshape(-1, dim))
-        past = slice(0, step.pos + 1)
-        return _attend(q, kv.keys[rows, past], kv.values[rows, past], step.splits, scale).reshape(-1)
-
-    return run
-
-
-def _slice(rows: tuple[int, ...]) -> npt.NDArray[np.intp] | slice:
-    """Consecutive rows as a slice, which NumPy does not copy."""
-    if rows == tuple(range(rows[0], rows[0] + len(rows))):
-        return slice(rows[0], rows[0] + len(rows))
-    return np.array(rows, np.intp)
-
-
-def _attend(q: F32, keys: F32, values: F32, splits: list[tuple[int, int]], scale: float) -> F32:
-    """Queries [b, n, d] over rows [b, pos + 1, d], split by split, merged: [b, n, d].
-
-    All splits but the last have the same length, and are attended in one go; the last one takes the new row too.
-    """
-    begin, _ = splits[-1]
-    last = attend_meaning(q, keys[:, begin:], values[:, begin:], scale)
-    parts = [[part[None] for part in last]]
-    if len(splits) > 1:
-        shape = len(q), len(splits) - 1, -1, keys.shape[-1]
-        full = attend_meaning(q[:, None], keys[:, :begin].reshape(shape), values[:, :begin].reshape(shape), scale)
-        parts.insert(0, [np.moveaxis(part, 1, 0) for part in full])
-    outputs, tops, sums = (np.concatenate(same) for same in zip(*parts, strict=True))
-    return combine_meaning(outputs, tops, sums)

@@ -10,14 +10,15 @@ import numpy.typing as npt
 
 from amk.errors import DeviceError
 from amk.model.bf16 import from_bf16
-from amk.model.rope import rope_table
+from amk.model.rope import rope_tables
 from amk.model.source import Model
 from amk.progress import SILENT, Progress
 from amk.runtime.cpu.blas import single_threaded
-from amk.runtime.cpu.execute import Constants, Step, active_splits, bind_plan, unit_atoms
+from amk.runtime.cpu.execute import Constants, bind_plan, unit_atoms
 from amk.runtime.cpu.kv import KvCache
 from amk.runtime.cpu.nodes import LinearNode
 from amk.runtime.cpu.plan import make_plan
+from amk.runtime.cpu.step import Step
 from amk.runtime.machine import Launch, LaunchResult, Stopped, check_launch
 from amk.tape import Bits, bias_array, from_fragments, norm_array, pack_tapes
 from schedule_ir import Tables, decode
@@ -36,7 +37,7 @@ class CpuMachine:
     slice_steps = 64
 
     def __init__(self, tables: Tables, model: Model, progress: Progress | None = None) -> None:
-        self._program, self._rope = decode(tables), model.graph.rope
+        self._program, self._ropes = decode(tables), model.graph.ropes
         self.max_seq, self.vocab = self._program.config["max_seq"], self._program.config["vocab"]
         self._load(model, progress or SILENT)
         self.reset(0)
@@ -63,7 +64,7 @@ class CpuMachine:
 
     def reset(self, prompt_len: int) -> None:
         """Begin a new sequence whose prompt has `prompt_len` tokens."""
-        self._cos_sin = rope_table(self._rope, self.max_seq, prompt_len)
+        self._cos_sin = rope_tables(self._ropes, self.max_seq, prompt_len)
 
     def run(self, launch: Launch, on_token: Callable[[int], None]) -> LaunchResult:
         """Execute a launch: see `Machine.run`. Raises DeviceError for K/V or logits that are not finite."""
@@ -96,7 +97,7 @@ class CpuMachine:
 
     def _step(self, token: int, pos: int, head: bool) -> F32 | None:
         """One token through BODY, and HEAD if wanted: float32 [vocab]."""
-        step = Step(self._embed(token), pos, self._cos_sin[pos], active_splits(self._program, pos))
+        step = Step(self._embed(token), pos, self._cos_sin[:, pos])
         values: list[Any] = []
         for run in self._bound if head else self._bound[: self._plan.body]:
             values.append(run(values, step))

@@ -7,6 +7,7 @@ have one flat output: the outputs of their members, in mailbox order.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 Piece = tuple[int, int, int]
 """(node, start, stop): a slice of a node's flat output."""
@@ -22,10 +23,11 @@ class EmbedNode:
 
 @dataclass(frozen=True)
 class AddNode:
-    """`residual` (a node) plus the parts, in order: float32 [hidden]."""
+    """`residual` (a node) plus the parts, in order, or plus their sum normed by row `post`: float32 [hidden]."""
 
     residual: int
     parts: tuple[Read, ...]
+    post: int | None = None
 
 
 @dataclass(frozen=True)
@@ -63,19 +65,33 @@ class LinearNode:
     biases: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class AttentionNode:
-    """Attention of blocks of `queries` heads, each over all splits, merged: float32 [blocks, queries, head_dim].
-
-    Block b reads its queries from `q` [blocks, queries, head_dim], its new rows from `k` and `v` [blocks, head_dim],
-    and the past from cache rows `kv_heads[b]` (layer * kv_heads + head).
-    """
+class Attention(NamedTuple):
+    """The constants of `attend`, in its order."""
 
     queries: int
+    window: int
+    rope: int
+    qk_norm: int
+
+
+@dataclass(frozen=True)
+class AttentionNode:
+    """Attention of blocks of `how.queries` heads, each over all splits, merged: float32 [blocks, queries, head_dim].
+
+    Block b reads its queries from `q` [blocks, queries, head_dim], its new rows from `k` and `v` [blocks, head_dim],
+    and the past from cache rows `kv_heads[b]` (layer * kv_heads + head). With a q/k norm its weights are at
+    `q_weights[b]` and `k_weights[b]` of the bias array; a norm over the projection sums over `q_all` and `k_all`.
+    """
+
+    how: Attention
     kv_heads: tuple[int, ...]
     q: Read
     k: Read
     v: Read
+    q_weights: tuple[int, ...] = ()
+    k_weights: tuple[int, ...] = ()
+    q_all: Read = ()
+    k_all: Read = ()
 
 
 Node = EmbedNode | AddNode | NormNode | GatherNode | LinearNode | AttentionNode

@@ -7,15 +7,16 @@ possible orders is walked does not matter to a Program without races, which is f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from amk.errors import RejectedProgramError
 from amk.runtime.cpu.mailbox import BOTH, INDEX_BITS, ONE, SEVERAL, Mailbox, MailboxError, Range, codes_of
-from amk.runtime.cpu.nodes import Plan
+from amk.runtime.cpu.nodes import Attention, Plan
 from amk.runtime.cpu.queues import Instruction, Queues, match_queues
 from amk.runtime.cpu.values import SIGNAL, Shape, Unit, Values
 from schedule_ir.op import Lane
+from schedule_ir.ops.attention import PROJECTION
 from schedule_ir.ops.token import BEST_WORDS
 from schedule_ir.program import Program, Section
 
@@ -55,8 +56,9 @@ class _Walk:
         self.sms = [_Sm(Queues([], [], [])) for _ in range(program.sms)]
         # A compute task returns the packets that it has to wait for, or None when it is done.
         self.compute: dict[str, Callable[[_Sm, Instruction], Range | None]] = {
-            "embed_norm": self._embed_norm, "add_norm": self._add_norm, "gather": self._gather, "gemv": self._gemv,
-            "attend": self._attend, "combine": self._combine, "sample": self._sample,
+            "embed_norm": self._embed_norm, "add_norm": self._add_norm, "add_post_norm": self._add_norm,
+            "gather": self._gather, "gemv": self._gemv, "attend": self._attend, "combine": self._combine,
+            "sample": self._sample,
         }  # fmt: skip
         self.epilogue: dict[str, Callable[[_Sm, Instruction], None]] = {
             "publish": self._publish, "head": self._head, "publish_best": self._publish_best,
@@ -131,7 +133,8 @@ class _Walk:
             return missing
         if state.residual == NOTHING:
             raise RejectedProgramError("the SM has no residual yet; embed_norm has to come first")
-        state.residual = self.values.add(state.residual, tuple(self.mailbox.read(part) for part in parts))
+        copies = tuple(self.mailbox.read(part) for part in parts)
+        state.residual = self.values.add(state.residual, copies, task.args.get("post"))
         state.x = self.values.norm(state.residual, task.args["norm"], task.constants["ksteps"])
         return None
 
@@ -149,25 +152,41 @@ class _Walk:
         return None
 
     def _attend(self, _: _Sm, task: Instruction) -> Range | None:
-        args, queries, dim = task.args, task.constants["queries"], self.config["head_dim"]
+        args, dim = task.args, self.config["head_dim"]
         phase, split, several = args["phase"], args["split"], self.config["max_splits"] > 1
-        rows = [Range(args["q_src"], queries * dim, phase)]
+        how = Attention(**task.constants)
+        rows = [Range(args["q_src"], how.queries * dim, phase)]
         rows += [Range(args[name], dim, phase) for name in ("k_src", "v_src")]
-        if missing := self._first_missing(rows):
+        everything = self._all_heads(task) if how.qk_norm == PROJECTION else []
+        if missing := self._first_missing(rows + everything):
             return missing
         q, k, v = (self.mailbox.read(where) for where in rows)
-        block = self.values.block(queries, args["kv_head"], args["out_dst"], (q, k, v))
+        q_all, k_all = (self.mailbox.read(where) for where in everything) if everything else (b"", b"")
+        weights = self._norm_weights(how, args)
+        block = self.values.block(how, args["kv_head"], args["out_dst"], (q, k, v), (q_all, k_all), weights)
         writer = self.values.partial(block, split)
         if args["append"]:
             block.appends.add(split)
         if split == 0:
-            out = Range(args["out_dst"], queries * dim, phase)
+            out = Range(args["out_dst"], how.queries * dim, phase)
             self.mailbox.write(out, codes_of(block.writer, out.length), ONE if several else BOTH)
         if several:
             start = args["part_dst"] + split * self._partial_step
-            part = Range(start, queries * self.config["partial_stride"], phase)
+            part = Range(start, how.queries * self.config["partial_stride"], phase)
             self.mailbox.write(part, codes_of(writer, part.length), SEVERAL)
         return None
+
+    def _all_heads(self, task: Instruction) -> list[Range]:
+        """All of q, and all of k."""
+        q_width, k_width = (self.config[name] * self.config["head_dim"] for name in ("heads", "kv_heads"))
+        start, phase = task.args["qkv"], task.args["phase"]
+        return [Range(start, q_width, phase), Range(start + q_width, k_width, phase)]
+
+    def _norm_weights(self, how: Attention, args: Mapping[str, int]) -> tuple[int, int]:
+        """Where the norm weights of the block's q and of its k begin: one set for all heads, or as in the mailbox."""
+        if how.qk_norm == PROJECTION:
+            return args["norm"] + args["q_src"] - args["qkv"], args["norm"] + args["k_src"] - args["qkv"]
+        return args["norm"], args["norm"] + self.config["head_dim"]
 
     @property
     def _partial_step(self) -> int:

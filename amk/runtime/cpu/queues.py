@@ -79,7 +79,8 @@ def _check_lengths(queue: str, producers: list[Instruction], consumers: list[Ins
 def _check_contents(copy: Instruction, user: Instruction) -> None:
     """A multiplication needs the chunks of one unit of its own size, attention the rows of its own split."""
     if user.op == "attend":
-        fits = copy.op == "copy_kv" and all(copy.args[key] == user.args[key] for key in ("kv_head", "split"))
+        same = all(copy.args.get(key) == user.args[key] for key in ("kv_head", "split"))
+        fits = copy.op == "copy_kv" and same and copy.constants["window"] == user.constants["window"]
     else:
         fits = copy.op == "copy_tape" and copy.constants == user.constants
     if not fits:

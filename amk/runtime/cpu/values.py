@@ -17,6 +17,7 @@ from amk.errors import RejectedProgramError
 from amk.runtime.cpu.mailbox import INDEX_BITS, Codes, Copy
 from amk.runtime.cpu.nodes import (
     AddNode,
+    Attention,
     AttentionNode,
     EmbedNode,
     GatherNode,
@@ -57,13 +58,17 @@ def codes(copy: Copy) -> Codes:
 
 @dataclass(eq=False)
 class Block:
-    """Query heads of one K/V head, published at `dst`: attended by one task per split."""
+    """Query heads of one K/V head, published at `dst`: attended by one task per split.
+
+    `weights` are the places of the q and k norm weights in the bias array.
+    """
 
     dst: int
     kv_head: int
     q: Copy
     k: Copy
     v: Copy
+    weights: tuple[int, int]
     writer: int
     partial_writers: dict[int, int] = field(default_factory=dict)
     appends: set[int] = field(default_factory=set)
@@ -79,7 +84,8 @@ class _Matrix:
 
 @dataclass
 class _Attention:
-    queries: int
+    how: Attention
+    everything: tuple[Copy, Copy]
     blocks: dict[tuple[int, int], Block] = field(default_factory=dict)
 
 
@@ -107,10 +113,10 @@ class Values:
         """The token's embedding row."""
         return self._intern(("embed",), lambda _: EmbedNode())
 
-    def add(self, residual: int, parts: tuple[Copy, ...]) -> int:
-        """The residual after adding the parts."""
+    def add(self, residual: int, parts: tuple[Copy, ...], post: int | None = None) -> int:
+        """The residual after adding the parts, or their sum normed by row `post`."""
         return self._intern(
-            ("add", residual, parts), lambda v: AddNode(residual, tuple(v.read(part) for part in parts))
+            ("add", residual, parts, post), lambda v: AddNode(residual, tuple(v.read(part) for part in parts), post)
         )
 
     def norm(self, residual: int, norm: int, ksteps: int) -> int:
@@ -137,16 +143,22 @@ class Values:
         matrix.writers.append(self._writer(node))
         return matrix.writers[-1]
 
-    def block(self, queries: int, kv_head: int, dst: int, rows: tuple[Copy, Copy, Copy]) -> Block:
-        """The attention block of these q, k and v that publishes at `dst`: the same for all its splits."""
+    def block(
+        self, how: Attention, kv_head: int, dst: int, rows: tuple[Copy, Copy, Copy], everything: tuple[Copy, Copy],
+        weights: tuple[int, int],
+    ) -> Block:  # fmt: skip
+        """The attention block of these q, k and v that publishes at `dst`: the same for all its splits.
+
+        `everything` is all of q and of k where they are normed together, else empty.
+        """
         sources = tuple(sorted({node for row in rows for node in self._nodes(row)}))
-        node = self._intern(("attention", self.body, queries, sources), _Attention(queries))
+        node = self._intern(("attention", self.body, how, sources, everything), _Attention(how, everything))
         attention = self._drafts[node]
         assert isinstance(attention, _Attention)
         if (kv_head, dst) not in attention.blocks:
-            attention.blocks[kv_head, dst] = Block(dst, kv_head, *rows, writer=self._writer(node))
+            attention.blocks[kv_head, dst] = Block(dst, kv_head, *rows, weights, writer=self._writer(node))
         block = attention.blocks[kv_head, dst]
-        if rows != (block.q, block.k, block.v):
+        if (*rows, weights) != (block.q, block.k, block.v, block.weights):
             raise RejectedProgramError(f"the splits of K/V head {kv_head} attend with different q, k or v")
         return block
 
@@ -208,7 +220,7 @@ class Values:
         elif isinstance(draft, _Attention):
             draft.blocks = dict(sorted(draft.blocks.items(), key=lambda item: item[1].dst))
             for rank, block in enumerate(draft.blocks.values()):
-                self._writer_base[block.writer] = rank * draft.queries * self._head_dim
+                self._writer_base[block.writer] = rank * draft.how.queries * self._head_dim
 
     def _node(self, draft: _Draft) -> Node:
         if isinstance(draft, _Matrix):
@@ -219,7 +231,10 @@ class Values:
         if isinstance(draft, _Attention):
             blocks = list(draft.blocks.values())
             q, k, v = (self.read(b"".join(copies)) for copies in zip(*((b.q, b.k, b.v) for b in blocks), strict=True))
-            return AttentionNode(draft.queries, tuple(block.kv_head for block in blocks), q, k, v)
+            q_weights, k_weights = zip(*(block.weights for block in blocks), strict=True)
+            q_all, k_all = (self.read(copy) if copy else () for copy in draft.everything)
+            heads = tuple(block.kv_head for block in blocks)
+            return AttentionNode(draft.how, heads, q, k, v, q_weights, k_weights, q_all, k_all)
         return draft(self)
 
     def read(self, copy: Copy) -> Read:

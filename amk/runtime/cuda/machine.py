@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from amk.emit.source import KERNEL_NAME
 from amk.errors import DeviceError
-from amk.model.rope import rope_table
+from amk.model.rope import rope_tables
 from amk.model.source import Model
 from amk.progress import SILENT, Progress
 from amk.runtime.cuda.driver import Memory, call, driver, to_device, to_host
@@ -91,7 +91,7 @@ class CudaMachine:
     def reset(self, prompt_len: int) -> None:
         """Begin a new sequence: with dynamic RoPE the angles depend on the prompt's length."""
         self._use()
-        table = rope_table(self.model.graph.rope, self.max_seq, prompt_len)
+        table = rope_tables(self.model.graph.ropes, self.max_seq, prompt_len)
         to_device(self._params.rope, np.ascontiguousarray(table, np.float32))
 
     def run(self, launch: Launch, on_token: Callable[[int], None]) -> LaunchResult:
@@ -187,7 +187,7 @@ class CudaMachine:
             head_units=weights.head_units() if tied else 0,
             packets=memory.allocate(8 * config["packets"], fill=0),
             kv=memory.allocate(self._kv_bytes(), fill=0),
-            rope=memory.allocate(4 * config["max_seq"] * config["rotary_dim"], fill=0),
+            rope=memory.allocate(4 * config["rope_tables"] * config["max_seq"] * config["rotary_dim"], fill=0),
             norms=memory.upload(norm_array(self.program, self.model.checkpoint)),
             biases=memory.upload(bias_array(self.program, self.model.checkpoint)),
             records=memory.upload(tables.records),

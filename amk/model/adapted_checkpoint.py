@@ -1,0 +1,80 @@
+"""A stored checkpoint as the graph sees it: fused tensors taken apart, norm weights as what they multiply by."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from amk.model.checkpoint import NamedCheckpoint
+from amk.model.graph import FusedTensor, ModelGraph, TensorRef
+
+
+class AdaptedCheckpoint:
+    """A `Checkpoint` over another one whose tensors are not stored one by one as the graph names them.
+
+    A part of a fused tensor has its rows; the last fused tensor that was read is kept, as its parts follow each other.
+    """
+
+    def __init__(self, stored: NamedCheckpoint, graph: ModelGraph) -> None:
+        self.stored = stored
+        self._parts = {part.name: (fused, begin) for fused in graph.fused for part, begin in _begins(fused)}
+        self._fused = {fused.ref.name: fused for fused in graph.fused}
+        self._offset = np.float32(graph.norm_offset)
+        norms = {ref.name for layer in graph.layers for ref in layer.norms()}
+        self._norms = norms | {graph.final_norm.name} if graph.norm_offset else set()
+        self._last: tuple[str, npt.NDArray[np.uint16]] | None = None
+
+    @property
+    def kind(self) -> str:
+        """That of the stored checkpoint."""
+        return self.stored.kind
+
+    @property
+    def digest(self) -> str:
+        """That of the stored checkpoint."""
+        return self.stored.digest
+
+    def names(self) -> list[str]:
+        """Every tensor, parts in place of the fused ones."""
+        names = []
+        for name in self.stored.names():
+            fused = self._fused.get(name)
+            names += [part.name for part in fused.parts] if fused else [name]
+        return names
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a tensor. Raises UnsupportedModelError if it is absent.
+
+        Of a part where the fused tensor has the expected shape; otherwise that of the fused tensor.
+        """
+        if name not in self._parts:
+            return self.stored.shape(name)
+        fused, _ = self._parts[name]
+        found = self.stored.shape(fused.ref.name)
+        return next(part.shape for part in fused.parts if part.name == name) if found == fused.ref.shape else found
+
+    def bf16(self, name: str) -> npt.NDArray[np.uint16]:
+        """bf16 bit patterns, row-major."""
+        if name not in self._parts:
+            return self.stored.bf16(name)
+        fused, begin = self._parts[name]
+        return self._whole(fused.ref)[begin : begin + self.shape(name)[0]]
+
+    def fp32(self, name: str) -> npt.NDArray[np.float32]:
+        """A norm weight, with its offset, or a bias."""
+        values = self.stored.fp32(name)
+        return values + self._offset if name in self._norms else values
+
+    def _whole(self, ref: TensorRef) -> npt.NDArray[np.uint16]:
+        if self._last is None or self._last[0] != ref.name:
+            self._last = ref.name, self.stored.bf16(ref.name)
+        return self._last[1]
+
+
+def _begins(fused: FusedTensor) -> list[tuple[TensorRef, int]]:
+    """(part, its first row) of a fused tensor."""
+    begins, row = [], 0
+    for part in fused.parts:
+        begins.append((part, row))
+        row += part.shape[0]
+    return begins
