@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from typing import Any
 
@@ -80,7 +81,7 @@ async def search(session: ClientSession, rounds: int) -> None:
 async def main() -> None:
     """Start the server that the command line names and talk to it."""
     rounds, command, *arguments = sys.argv[1:]
-    parameters = StdioServerParameters(command=command, args=arguments)
+    parameters = StdioServerParameters(command=command, args=arguments, env=dict(os.environ))
     async with stdio_client(parameters) as streams, ClientSession(*streams) as session:
         await session.initialize()
         for tool in (await session.list_tools()).tools:
