@@ -47,13 +47,17 @@ struct Slice {
 
 // The activation buffer holds x as B fragments of mma.m16n8k16: per k-step 4 x {k, k+8} pairs of high halves, then of
 // low halves. In the mma the 8 columns alternate high and low, so the sum of columns 0 and 1 is the product with x.
+// A warp's region is the same for every vector length: warps drift apart, and one that is a vector ahead must not write
+// where another still multiplies.
+constexpr int kActivationSteps = kActivationKsteps / kComputeWarps;
 __device__ __forceinline__ u32* activation_words() { return reinterpret_cast<u32*>(shared + kActivationOffset); }
 
 // Where a thread's two elements of a round are: the high halves in the first word, the low halves in the ninth.
 template <int kSteps>
 __device__ __forceinline__ u32* x_words(const ComputeLane& lane, int round) {
   const int step = Slice<kSteps>::local_step(round, lane.thread), pair = lane.thread & 7;
-  return activation_words() + (lane.warp * Slice<kSteps>::kPerWarp + step) * 16 + (pair & 3) * 2 + (pair >> 2);
+  static_assert(Slice<kSteps>::kPerWarp <= kActivationSteps, "the activation buffer holds the vector");
+  return activation_words() + (lane.warp * kActivationSteps + step) * 16 + (pair & 3) * 2 + (pair >> 2);
 }
 
 template <int kSteps>
@@ -66,10 +70,9 @@ __device__ __forceinline__ void store_x(const ComputeLane& lane, int round, floa
   words[8] = low;
 }
 
-template <int kSteps>
 __device__ __forceinline__ const uint2* load_x(const ComputeLane& lane) {
   const uint2* pairs = reinterpret_cast<const uint2*>(activation_words());
-  return pairs + lane.warp * Slice<kSteps>::kPerWarp * 8 + (lane.thread & 7);
+  return pairs + lane.warp * kActivationSteps * 8 + (lane.thread & 7);
 }
 
 // Every SM keeps the whole residual in fp32; each thread reads and writes only its own elements.

@@ -12,7 +12,7 @@ struct Gemv {
 
   static __device__ __forceinline__ void run(ComputeLane& lane, const Task&) {
     float sums[2][4] = {};  // two accumulators: consecutive mma do not wait for each other
-    const uint2* x = load_x<kSteps>(lane);
+    const uint2* x = load_x(lane);
 #pragma unroll 1
     for (int first = 0; first < kSteps; first += kChunk, x += kPerChunk * 8) {
       if (kSteps % kChunk == 0 || first + kChunk <= kSteps)

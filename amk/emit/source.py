@@ -33,6 +33,7 @@ _CONSTANTS = {
     "max_seq_padded": "kMaxSeqPadded",
     "kv_element_bytes": "kKvElementBytes",
     "compute_warps": "kComputeWarps",
+    "activation_ksteps": "kActivationKsteps",
     "slot_bytes": "kSlotBytes",
     "ring_stages": "kRingStages",
     "reduce_slots": "kReduceSlots",

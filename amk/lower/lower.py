@@ -68,9 +68,25 @@ class _Lowering:
         self.o = box("o", self.hidden_padded)
         self.mlp = box("mlp", ceil_to(g.intermediate, GATED_ROWS))
         self.ranges = down_parts(g.intermediate, self.knobs.down_split, self.knobs)
-        self.down = box("down", len(self.ranges) * self.hidden_padded)
+        self.downs = [box(name, len(self.ranges) * self.hidden_padded) for name in self._down_names()]
         self.best = box("best", BEST_WORDS * self.sms)
         self.kv = box("kv_released", self.sms)
+
+    def _down_names(self) -> list[str]:
+        """One mailbox; with a K-split, as many as let two layers in a row, also across tokens, use different ones.
+
+        A K-part depends on the gate/up units of its range only, so on some SMs: the others may still read the layer
+        before. Two layers on, every SM has contributed.
+        """
+        if len(self.ranges) == 1:
+            return ["down"]
+        return [f"down.{slot}" for slot in range(2 + len(self.graph.layers) % 2)]
+
+    def _down(self, index: int) -> int:
+        layers = len(self.graph.layers)
+        if len(self.downs) == 1:
+            return self.downs[0]
+        return self.downs[2 if layers % 2 and index == layers - 1 else index % 2]
 
     def run(self) -> Program:
         for index, layer in enumerate(self.graph.layers):
@@ -97,7 +113,7 @@ class _Lowering:
     def _attention_phase(self, index: int, layer: Layer) -> None:
         if index:
             post = self.graph.layers[index - 1].post_mlp_norm
-            self._add(self.down, len(self.ranges), index - 1, layer.attn_norm, post)
+            self._add(self._down(index - 1), len(self.ranges), index - 1, layer.attn_norm, post)
         else:
             self._embed(layer.attn_norm)
         scaled = layer.attn_norm is not None
@@ -113,7 +129,7 @@ class _Lowering:
         self._linear(f"layers.{index}.gate_up", (layer.gate, layer.up), index, self.mlp, scaled=scaled, gated=True)
         for part, (begin, end) in enumerate(self.ranges):
             self._linear(
-                f"layers.{index}.down.{part}", (layer.down,), index, self.down + part * self.hidden_padded,
+                f"layers.{index}.down.{part}", (layer.down,), index, self._down(index) + part * self.hidden_padded,
                 gather=(self.mlp + begin, end - begin), columns=(begin, end), biased=part == 0,
             )  # fmt: skip
 
@@ -247,7 +263,13 @@ class _Lowering:
 
     def _finish_body(self) -> None:
         layers = len(self.graph.layers)
-        self._add(self.down, len(self.ranges), layers - 1, self.graph.final_norm, self.graph.layers[-1].post_mlp_norm)
+        self._add(
+            self._down(layers - 1),
+            len(self.ranges),
+            layers - 1,
+            self.graph.final_norm,
+            self.graph.layers[-1].post_mlp_norm,
+        )
         for sm in range(self.sms):
             self.build.add(sm, "kv_release", (), dst=self.kv + sm, phase=layers)
 

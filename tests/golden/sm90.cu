@@ -8,14 +8,17 @@ constexpr int kPhases = 3;
 constexpr int kHidden = 64;
 constexpr int kHiddenPadded = 64;
 constexpr int kHeads = 4;
+constexpr int kKvHeads = 2;
 constexpr int kHeadDim = 16;
 constexpr int kHeadDimPadded = 16;
 constexpr int kRotaryDim = 16;
 constexpr int kVocab = 96;
 constexpr int kTiedHead = 0;
+constexpr int kMaxSeq = 256;
 constexpr int kMaxSeqPadded = 256;
 constexpr int kKvElementBytes = 2;
 constexpr int kComputeWarps = 8;
+constexpr int kActivationKsteps = 8;
 constexpr int kSlotBytes = 4096;
 constexpr int kRingStages = 54;
 constexpr int kReduceSlots = 4;
@@ -28,12 +31,19 @@ constexpr int kResidualOffset = 221696;
 constexpr int kScratchOffset = 223744;
 constexpr int kReduceOffset = 225792;
 constexpr int kBarriersOffset = 228480;
+constexpr int kValueShares = 1;
 constexpr float kNormEps = 1e-05f;
-constexpr float kScoreScale = 0.36067376022224085f;  // attention scale, in base-2 logarithms
+constexpr float kScoreScale = 0.36067376022224085f;
+constexpr float kEmbedScale = 1.0f;
+constexpr float kResidualMultiplier = 1.0f;
 __device__ __forceinline__ int split_rows(int pos) { return max(64, (((pos + (48 - 1)) / 48) * 16)); }
 __device__ __forceinline__ int split_count(int pos) { return max(1, ((pos + (max(64, (((pos + (48 - 1)) / 48) * 16)) - 1)) / max(64, (((pos + (48 - 1)) / 48) * 16)))); }
+__device__ __forceinline__ int window_first(int pos, int window) { return max(0, ((pos + 1) - window)); }
+__device__ __forceinline__ int window_edge(int pos, int split, int window) { return (((max(0, ((pos + 1) - window)) / 16) * 16) + ((((((pos - ((max(0, ((pos + 1) - window)) / 16) * 16)) + (16 - 1)) / 16) * split) / max(1, ((pos + (max(64, (((pos + (48 - 1)) / 48) * 16)) - 1)) / max(64, (((pos + (48 - 1)) / 48) * 16))))) * 16)); }
 __device__ __forceinline__ float activation(float gate) { return __fdividef(gate, (__expf((0 - gate)) + 1.0f)); }
 __device__ __forceinline__ float gated(float activated, float up) { return (activated * up); }
+__device__ __forceinline__ float score(float raw) { return raw; }
+__device__ __forceinline__ float logit_of(float logit) { return logit; }
 }  // namespace amk
 #include "load.cuh"
 #include "megakernel.cuh"
@@ -43,7 +53,7 @@ struct Program {
     switch (task.opcode()) {
       case 1: return CopyTape<4, 4>::run(lane, task);
       case 4: return KvAcquire::run(lane, task);
-      case 5: return CopyKv::run(lane, task);
+      case 5: return CopyKv<0>::run(lane, task);
       case 13: return CopyTape<8, 8>::run(lane, task);
     }
     return true;
@@ -52,7 +62,7 @@ struct Program {
     switch (task.opcode()) {
       case 0: EmbedNorm<4>::run(lane, task); return;
       case 2: Gemv<4, 4>::run(lane, task); return;
-      case 6: Attend<2>::run(lane, task); return;
+      case 6: Attend<2, 0, 1, 0>::run(lane, task); return;
       case 7: Combine::run(lane, task); return;
       case 8: Gather<4, 64>::run(lane, task); return;
       case 10: AddNorm<4, 1, 64>::run(lane, task); return;

@@ -98,11 +98,12 @@ class CudaMachine:
         """Execute a launch. Raises DeviceError for a hang (named), overflow of K/V, logits that are not finite."""
         check_launch(launch, self.max_seq, self.vocab)
         self._use()
+        self._restart_epochs(launch.steps)
         self._set(launch)
         tokens = self._launch(launch, on_token)
         self._raise_failure()
         steps = int(self._report["steps_done"][0])
-        self._epoch = (self._epoch + launch.steps) & 0xFFFFFFFF
+        self._epoch += launch.steps
         self._step_seconds = max(1e-5, self.last_launch_ms / 1e3 / max(1, steps))
         return LaunchResult(tokens, self._read_logits(launch, steps), steps, self._stopped())
 
@@ -115,6 +116,13 @@ class CudaMachine:
         self._memory.close()
         cuda.cuDevicePrimaryCtxRelease(self._device)
         self._context = None
+
+    def _restart_epochs(self, steps: int) -> None:
+        """Clear the mailboxes before tags would wrap: a stale packet must never carry the tag that a reader awaits."""
+        if (self._epoch + steps + 1) * self.program.config["phases"] < 1 << 32:
+            return
+        call(driver().cuMemsetD8, self._params.packets, 0, 8 * self.program.config["packets"])
+        self._epoch = 1
 
     # Opening
 
