@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from amk.errors import DeviceError
@@ -17,6 +18,8 @@ from schedule_ir import Tables
 from schedule_ir.program import Program
 
 ENERGY_SECONDS = 1.5
+SHOWN = 10
+"""Lines of a timeline's tables that are worth telling."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Engine(Protocol):
     def probe(self) -> dict[str, Any]:
         """Whether the device answers. Raises DeviceError if not."""
 
-    def timeline(self, build: Build, machine: Machine | None, pos: int) -> dict[str, Any]:
+    def timeline(self, build: Build, model: Model, pos: int) -> dict[str, Any]:
         """Where the time of a token goes: by lane and hand-off, as far as this engine knows."""
 
 
@@ -106,12 +109,20 @@ class GpuEngine:
         device = first_device()
         return {"device": device.name, "arch": device.arch, "free_bytes": memory(device.index).free_bytes}
 
-    def timeline(self, build: Build, machine: Machine | None, pos: int) -> dict[str, Any]:  # noqa: ARG002
-        """From the kernel's own records, where the machine offers them."""
-        record = getattr(machine, "timeline", None)
-        if record is None:
-            return {"available": False, "reason": "this kernel was emitted without timeline records"}
-        return {"available": True, **record(pos)}
+    def timeline(self, build: Build, model: Model, pos: int) -> dict[str, Any]:
+        """From the clocks of a traced launch: the tasks that work longest, and the hand-offs that are waited for."""
+        from amk.artifact import Artifact
+        from amk.bench.timeline import Timeline
+        from amk.bench.timeline_text import summary_of
+        from amk.runtime.cuda.trace import collect
+
+        data = collect(Artifact(Path(), {}, build.tables, "", build.cubin, {}), model, pos)
+        made = Timeline.of(build.program, data.events, data.counts, data.anchors, data.milliseconds, pos)
+        summary = summary_of(made).as_dict()
+        lanes = sorted(summary["lanes"], key=lambda row: -(row["work_us"] + row["wait_us"]))
+        waits = sorted(summary["hand_offs"], key=lambda row: -row["times"] * row["wait_us"])
+        longest = {"lanes": lanes[:SHOWN], "hand_offs": waits[:SHOWN]}
+        return {"available": True, "pos": pos, "token_us": summary["token_us"], **longest}
 
 
 def _decode(machine: Machine | None, point: Point) -> int:
@@ -161,7 +172,7 @@ class ModelEngine:
         """Always there."""
         return {"device": "cost model"}
 
-    def timeline(self, build: Build, machine: Machine | None, pos: int) -> dict[str, Any]:  # noqa: ARG002
+    def timeline(self, build: Build, model: Model, pos: int) -> dict[str, Any]:  # noqa: ARG002
         """The parts of the prediction."""
         prediction = self._prediction(build.program, pos)
         names = ("ms_per_token", "stream_ms", "chain_ms", "imbalance", "waits_us")

@@ -229,9 +229,10 @@ class Rungs:
 
     def do_timeline(self, pos: int) -> dict[str, Any]:
         """Where the candidate's time goes."""
-        if self.engine.needs_machine:
-            self._load(self.candidate)
-        return self.engine.timeline(self.candidate.build, self.candidate.machine, pos)
+        try:
+            return self.engine.timeline(self.candidate.build, self.model, pos)
+        except ValueError as error:
+            return {"available": False, "reason": str(error)}
 
     def do_probe(self, mode: str) -> dict[str, Any]:
         """Whether the device answers."""

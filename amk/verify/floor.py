@@ -16,8 +16,9 @@ def token_bytes(graph: ModelGraph, kv_dtype: str, pos: int) -> int:
         x for layer in graph.layers for x in (layer.q, layer.k, layer.v, layer.o, layer.gate, layer.up, layer.down)
     )
     weights = sum(_elements(linear) for linear in layers) + _elements(graph.head)
-    kv_row = 2 * graph.head_dim * KV_ELEMENT_BYTES[kv_dtype]
-    return BF16_BYTES * weights + pos * len(graph.layers) * graph.kv_heads * kv_row
+    kv_row = 2 * graph.head_dim * graph.kv_heads * KV_ELEMENT_BYTES[kv_dtype]
+    rows = sum(min(pos, layer.window - 1) if layer.window else pos for layer in graph.layers)
+    return BF16_BYTES * weights + rows * kv_row
 
 
 def _elements(linear: Linear) -> int:

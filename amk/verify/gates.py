@@ -221,7 +221,8 @@ def _poison(bench: Bench) -> str:
     graph = bench.rig.model.graph
     first, last = graph.layers[0].norms()[0], graph.layers[-1].norms()[-1]
     places = [(first.name, 0), (last.name, -1), (graph.final_norm.name, 0)]
-    for (name, index), value in zip(places, (np.nan, np.nan, np.inf), strict=True):
+    end = np.nan if graph.logits_cap else np.inf  # a soft cap makes a finite logit of infinity
+    for (name, index), value in zip(places, (np.nan, np.nan, end), strict=True):
         machine = bench.rig.machine(changed(bench.rig.model, {name: _setter(index, value)}))
         try:
             if np.isfinite(run_at(machine, bench.ids[:2], (0, 1))).all():
