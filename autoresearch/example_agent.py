@@ -58,6 +58,7 @@ async def search(session: ClientSession, rounds: int) -> None:
     """From zero to as far as `rounds` submissions go."""
     talk = Conversation(session)
     space = await talk.ask("describe_space")
+    default = {knob["name"]: knob["default"] for knob in space["knobs"]}
     best = (await talk.ask("best"))["candidate"]["knobs"]
     await talk.ask("timeline")
     tried = {json.dumps(best, sort_keys=True)}
@@ -67,9 +68,10 @@ async def search(session: ClientSession, rounds: int) -> None:
             break
         tried.add(json.dumps(setting, sort_keys=True))
         changed = {name: value for name, value in setting.items() if best[name] != value}
-        if not (await talk.ask("validate", candidate={"knobs": setting}))["ok"]:
+        candidate = {"knobs": {name: value for name, value in setting.items() if value != default[name]}}
+        if not (await talk.ask("validate", candidate=candidate))["ok"]:
             continue
-        verdict = await talk.ask("submit", candidate={"knobs": setting}, why=f"try {changed}")
+        verdict = await talk.ask("submit", candidate=candidate, why=f"try {changed}")
         if verdict.get("rung") == "budget":
             break
         if verdict["ok"]:

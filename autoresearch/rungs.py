@@ -19,7 +19,8 @@ from amk.runtime.machine import Machine
 from amk.verify import GateResult, Level, run_gates
 from amk.verify.artifact import data_sheet_bandwidth
 from amk.verify.floor import floor_ms
-from amk.verify.gates import BOUNDS, Bench, fresh_ids, logits_digest, make_bench, run_at
+from amk.verify.gates import BOUNDS, Bench, make_bench
+from amk.verify.logits import fresh_ids, logits_digest, run_at
 from amk.verify.oracle import relative_error
 from autoresearch.cache import CompileCache, cached_oracle
 from autoresearch.engine import Build, Engine, GpuEngine, ModelEngine

@@ -32,6 +32,7 @@ from autoresearch.supervisor import Outcome, Supervisor
 from autoresearch.workload import Workload, at_positions, read_workload
 
 STOPPED = 130
+MCP_AGENT = "agent over MCP"
 Say = Callable[[str], None]
 
 
@@ -186,7 +187,9 @@ def make_session(
     study: Study, subject: Subject, settings: Settings, say: Say, endpoint: Endpoint | None = None,
     fleet: Fleet | None = None,
 ) -> Session:  # fmt: skip
-    """A session over local workers, unless another fleet is given."""
+    """A session over local workers, unless another fleet is given. Raises UsageError for a proposer that is none."""
+    if settings.proposer not in ("llm", MCP_AGENT):
+        make_proposer(settings.proposer)
     workers = fleet or LocalFleet(study.scratch)
     return Session(Supervisor(study, subject, settings, workers, say, _elsewhere(settings)), endpoint, say)
 
@@ -204,8 +207,16 @@ def last_settings(study: Study) -> Settings:
     return settings_from_json(history.nights[max(history.nights)].settings)
 
 
+def moved(subject: Subject, model: Path | None) -> Subject:
+    """The subject with its model at another place; the worker checks that it is the same model."""
+    return subject if model is None else replace(subject, model=str(model.resolve()))
+
+
 def check_resumable(study: Study) -> None:
-    """Raise UsageError if the last night has ended."""
-    night = study.refresh().nights[max(study.history.nights)]
+    """Raise UsageError if the last night has ended, or what it measured is not what would be measured now."""
+    night, subject = study.refresh().nights[max(study.history.nights)], study.subject
     if night.ended is not None:
         raise UsageError(f"night {night.number} has ended ({night.ended['reason']}); amk research run starts another")
+    if _renewed(subject, Request(subject.model)).key != subject.key:
+        what = "the kernels or the default schedule have changed"
+        raise UsageError(f"night {night.number}: {what} since it began; amk research run starts another")

@@ -113,7 +113,7 @@ class Supervisor:
 
     def _baseline(self) -> Trial:
         """The default schedule's trial, brought up the ladder if it is new."""
-        spec = Spec(setting=self.space.default)
+        spec = Spec(setting=self.subject.default)
         trial = self.study.history.by_key(self.subject.key, spec.key)
         trial = trial or self.study.propose(spec.to_json(), spec.key, "default", None, "the default schedule")
         assert trial is not None

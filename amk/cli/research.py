@@ -116,16 +116,18 @@ def run(**given: Any) -> int:
 @research.command()
 @directory
 @options(_PROPOSER[1:], debug=False)
-def resume(place: Path, mode: Any, **given: Any) -> int:
+@click.option("--model", type=FOLDER, metavar="MODEL", help="Where the model lies now, if it was moved.")
+def resume(place: Path, mode: Any, model: Path | None, **given: Any) -> int:
     """Go on with the last night of DIR after a crash or a stop; nothing is lost or measured twice."""
-    from autoresearch.session import check_resumable, last_settings, make_session
+    from autoresearch.session import check_resumable, last_settings, make_session, moved
     from autoresearch.study import find_study
 
     study = find_study(place, mode)
     settings = last_settings(study)
     check_resumable(study)
     endpoint = _endpoint(given) if settings.proposer == "llm" else None
-    session = make_session(study, study.subject, settings, _say, endpoint, _fleet(given, study, settings))
+    subject = moved(study.subject, model)
+    session = make_session(study, subject, settings, _say, endpoint, _fleet(given, study, settings))
     outcome = session.run(resume=True)
     return _ended(study, outcome.exit_code, outcome.reason)
 
@@ -135,7 +137,7 @@ def resume(place: Path, mode: Any, **given: Any) -> int:
 @json_option
 def status(place: Path, mode: Any, as_json: bool) -> None:
     """Say how the search in DIR stands."""
-    from autoresearch.report import collect
+    from autoresearch.report import collect, status_lines
     from autoresearch.space import knob_space
     from autoresearch.study import find_study
 
@@ -146,25 +148,6 @@ def status(place: Path, mode: Any, as_json: bool) -> None:
         return
     for line in status_lines(facts):
         click.echo(line)
-
-
-def status_lines(facts: dict[str, Any]) -> list[str]:
-    """The status for a person."""
-    panel, headline = facts["panel_total"], facts["headline"]
-    lines = [f"{facts['subject']} ({facts['mode']})"]
-    lines.append(f"trials: {', '.join(f'{count} {verdict}' for verdict, count in facts['verdicts'].items()) or 'none'}")
-    if panel["comparisons"]:
-        kept = f"{panel['kept']} of {panel['comparisons']} comparisons kept over {panel['pairs']} pairs"
-        lines.append(f"A/A: {kept}, rate at most {panel['upper']:.1%}")
-    if headline:
-        interval = f"[{headline['least']:.4f}, {headline['most']:.4f}]"
-        lines.append(
-            f"best: trial {headline['trial']}, {headline['factor']:.4f}x {interval}, {headline['pairs']} pairs"
-        )
-    lines += [
-        f"night {n['number']}: {n['hours']:.2f} h, {n['gpu_seconds']:.0f} GPU s; {n['reason']}" for n in facts["nights"]
-    ]
-    return lines
 
 
 @research.command()
@@ -244,10 +227,10 @@ def export(place: Path, mode: Any, form: str, events: bool, out: Path | None) ->
 def serve(**given: Any) -> int:
     """Be an MCP server over stdio: an agent searches DIR or MODEL with six tools, until it leaves."""
     from autoresearch.mcp_server import serve_night
-    from autoresearch.session import make_session, open_study
+    from autoresearch.session import MCP_AGENT, make_session, open_study
 
     given["hours"] = given["hours"] or 8.0
-    settings = _settings({**given, "proposer": "agent over MCP"})
+    settings = _settings({**given, "proposer": MCP_AGENT})
     study, subject = open_study(_request(given))
     session = make_session(study, subject, settings, _say)
     return serve_night(session)

@@ -5,7 +5,6 @@ QUICK gates run before a candidate is timed, FULL ones before it may be kept, an
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,13 +16,13 @@ import numpy.typing as npt
 
 from amk.errors import AmkError, DeviceError
 from amk.model.source import Model
-from amk.runtime.machine import Launch, Machine
+from amk.runtime.machine import Machine
 from amk.verify.floor import floor_ms
+from amk.verify.logits import F32, fresh_ids, logits_digest, run_at
 from amk.verify.models import changed, integer_model
 from amk.verify.oracle import Oracle, relative_error
 from amk.verify.rig import Rig
 
-F32 = npt.NDArray[np.float32]
 OracleFunction = Callable[[Model, Sequence[int], Sequence[int]], npt.NDArray[Any]]
 
 BOUNDS = {"fp16": 1e-3, "bf16": 4e-3, "fp32": 1e-3}
@@ -117,29 +116,6 @@ class Bench:
         different = [p for p, a, b in zip(self.positions, got, self.logits(), strict=True) if not np.array_equal(a, b)]
         if different:
             raise GateError(f"{what}: the logits differ at positions {', '.join(map(str, different[:8]))}")
-
-
-def run_at(machine: Machine, ids: Sequence[int], positions: Sequence[int]) -> F32:
-    """[positions, vocab]: feed `ids`, one launch per wanted position, logits of its last step only."""
-    machine.reset(len(ids))
-    rows, begin = [], 0
-    for pos in positions:
-        steps = pos + 1 - begin
-        result = machine.run(Launch(begin, ids[begin : pos + 1], steps, steps - 1, want_logits=True), lambda _: None)
-        assert result.logits is not None
-        rows.append(result.logits[0])
-        begin = pos + 1
-    return np.array(rows, np.float32)
-
-
-def logits_digest(logits: F32) -> str:
-    """Hash of the bits."""
-    return hashlib.sha256(np.ascontiguousarray(logits, np.float32).tobytes()).hexdigest()
-
-
-def fresh_ids(seed: int, count: int, vocab: int) -> list[int]:
-    """Token ids of a seed."""
-    return [int(i) for i in np.random.default_rng(seed).integers(0, vocab, count)]
 
 
 def make_bench(

@@ -9,7 +9,8 @@ from pathlib import Path
 from amk.errors import DeviceError
 from amk.progress import SILENT
 from amk.runtime.load import open_artifact
-from amk.verify.gates import BOUNDARIES, CPU_BOUNDARIES, fresh_ids, logits_digest, run_at
+from amk.verify.gates import BOUNDARIES, CPU_BOUNDARIES
+from amk.verify.logits import fresh_ids, logits_digest, run_at
 
 TIMEOUT = 600
 

@@ -2,5 +2,6 @@
 
 from autoresearch.report.facts import collect
 from autoresearch.report.page import render, write_report
+from autoresearch.report.text import status_lines
 
-__all__ = ["collect", "render", "write_report"]
+__all__ = ["collect", "render", "status_lines", "write_report"]

@@ -17,7 +17,8 @@ from amk.model.source import Model
 from amk.runtime.machine import Launch, LaunchResult, Machine
 from amk.verify import GATES, CpuRig, GateResult, Level, run_gates
 from amk.verify.floor import floor_ms, token_bytes
-from amk.verify.gates import make_bench, plain_oracle, run_at
+from amk.verify.gates import make_bench, plain_oracle
+from amk.verify.logits import run_at
 from amk.verify.models import changed, integer_model
 from amk.verify.oracle import Oracle, relative_error
 from schedule_ir import encode
