@@ -12,10 +12,11 @@ def config(
 ) -> dict[str, Any]:
     """A config.json; `sizes` are hidden, intermediate, layers, heads, K/V heads and vocabulary."""
     names = (
-        "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size",
+        "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+        "vocab_size",
     )  # fmt: skip
-    base = {"architectures": [architecture], "model_type": model_type, "eos_token_id": 1, "max_position_embeddings": 32768}
-    return base | dict(zip(names, sizes, strict=True)) | more
+    base = {"architectures": [architecture], "model_type": model_type, "eos_token_id": 1}
+    return base | {"max_position_embeddings": 32768} | dict(zip(names, sizes, strict=True)) | more
 
 
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -27,14 +28,16 @@ CONFIGS: dict[str, dict[str, Any]] = {
     ),
     "qwen2.5-7b": config("Qwen2ForCausalLM", "qwen2", (3584, 18944, 28, 28, 4, 152064), rope_theta=1e6),
     "qwen3-4b": config(
-        "Qwen3ForCausalLM", "qwen3", (2560, 9728, 36, 32, 8, 151936), head_dim=128, tie_word_embeddings=True, rope_theta=1e6
+        "Qwen3ForCausalLM", "qwen3", (2560, 9728, 36, 32, 8, 151936), head_dim=128, rope_theta=1e6,
+        tie_word_embeddings=True,
     ),
     "phi-3-mini": config(
         "Phi3ForCausalLM", "phi3", (3072, 8192, 32, 32, 32, 32064), sliding_window=2047, max_position_embeddings=4096,
     ),
     "phi-4-mini": config(
-        "Phi3ForCausalLM", "phi3", (3072, 8192, 32, 24, 8, 200064), partial_rotary_factor=0.75, tie_word_embeddings=True,
-        original_max_position_embeddings=4096, rope_scaling={"type": "longrope", **PHI_DIVISORS},
+        "Phi3ForCausalLM", "phi3", (3072, 8192, 32, 24, 8, 200064), partial_rotary_factor=0.75,
+        tie_word_embeddings=True, original_max_position_embeddings=4096,
+        rope_scaling={"type": "longrope", **PHI_DIVISORS},
     ),
     "smollm3-3b": config(
         "SmolLM3ForCausalLM", "smollm3", (2048, 11008, 36, 16, 4, 128256), tie_word_embeddings=True, rope_theta=5e6
