@@ -203,8 +203,9 @@ def _poison(bench: Bench) -> str:
         try:
             if np.isfinite(run_at(machine, bench.ids[:2], (0, 1))).all():
                 raise GateError(f"{value} in {name} leaves all logits finite")
-        except DeviceError:
-            pass  # the machine itself reports the NaN
+        except DeviceError as error:  # the machine itself reports the NaN; that it hangs is no report
+            if "hung" in str(error):
+                raise GateError(f"{value} in {name}: {error}") from error
         finally:
             machine.close()
     return "NaN and infinity in norms of the first and last layer and the end reach the logits"

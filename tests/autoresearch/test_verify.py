@@ -153,6 +153,7 @@ def test_a_kernel_that_hangs_fails_the_gate(model: Model) -> None:
     def hang(*_: Any) -> Any:
         raise DeviceError("the kernel hung: SM 3")
 
+    assert "NaN and infinity propagate" in failed(gates(model, **{"model random": hang}))
     assert "hung" in gates(model, any=hang)["logits against the oracle"].detail
 
 
