@@ -17,7 +17,7 @@ from amk.model.source import Model
 from amk.runtime.machine import Launch, LaunchResult, Machine
 from amk.verify import GATES, CpuRig, GateResult, Level, run_gates
 from amk.verify.floor import floor_ms, token_bytes
-from amk.verify.gates import make_bench, plain_oracle
+from amk.verify.gates import GateError, make_bench, plain_oracle
 from amk.verify.logits import run_at
 from amk.verify.models import changed, integer_model
 from amk.verify.oracle import Oracle, relative_error
@@ -153,8 +153,20 @@ def test_a_kernel_that_hangs_fails_the_gate(model: Model) -> None:
     def hang(*_: Any) -> Any:
         raise DeviceError("the kernel hung: SM 3")
 
-    assert "NaN and infinity propagate" in failed(gates(model, **{"model random": hang}))
     assert "hung" in gates(model, any=hang)["logits against the oracle"].detail
+
+
+def test_a_hang_on_a_nan_is_no_report_of_it(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(*_: Any) -> Any:
+        raise DeviceError("the kernel hung: SM 3")
+
+    rig = Rig(model)
+    bench = make_bench(rig, rig.machine(), 3, 4.8e12)
+    bench.logits()
+    monkeypatch.setattr("amk.verify.gates.run_at", hang)
+    (poisoned,) = (gate.run for gate in GATES if gate.name == "NaN and infinity propagate")
+    with pytest.raises(GateError, match="hung"):
+        poisoned(bench)
 
 
 def test_the_oracle_is_close_in_both_precisions_and_causal(model: Model) -> None:
