@@ -59,11 +59,20 @@ __device__ __noinline__ void hang(Report* report, int lane, int record, int step
   __trap();
 }
 
-// Counts failed polls of one wait.
+// How long a wait may last, in multiples of the limit. Where something is stuck all lanes end up waiting: the one that is
+// nearest to the cause must report first. A compute lane's barrier waits for its own SM, its packets for others, and the
+// other lanes for the compute lane.
+enum Patience : int { kOwnSm = 1, kOtherSms = 2, kComputeLane = 4 };
+
+// Bounds one wait.
 struct Spin {
-  u32 failed = 0;
-  __device__ __forceinline__ void again(const LaneState& lane) {
-    if (++failed > lane.params.spin_limit) hang(lane.params.report, lane.role, lane.record, lane.step);
+  long long since = 0;
+  __device__ __forceinline__ void again(const LaneState& lane, Patience patience = kOtherSms) {
+    const long long now = clock64();
+    if (since == 0) since = now;
+    const u64 waited = static_cast<u64>(now - since) >> 10;
+    if (waited > static_cast<u64>(patience) * lane.params.wait_limit)
+      hang(lane.params.report, lane.role, lane.record, lane.step);
   }
 };
 
@@ -73,7 +82,7 @@ __device__ __forceinline__ bool wait_or_quit(LaneState& lane, u32 barrier, u32 p
   Spin spin;
   while (!mbarrier_try(barrier, parity)) {
     if (*quit_flag()) return false;
-    spin.again(lane);
+    spin.again(lane, kComputeLane);
   }
   return true;
 }
@@ -81,7 +90,7 @@ __device__ __forceinline__ bool wait_or_quit(LaneState& lane, u32 barrier, u32 p
 __device__ __forceinline__ void wait(LaneState& lane, u32 barrier, u32 parity) {
   const TraceWait traced(lane.trace);
   Spin spin;
-  while (!mbarrier_try(barrier, parity)) spin.again(lane);
+  while (!mbarrier_try(barrier, parity)) spin.again(lane, lane.role == kCompute ? kOwnSm : kComputeLane);
 }
 
 }  // namespace amk

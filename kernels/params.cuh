@@ -37,7 +37,7 @@ struct Params {
   long long* trace;         // timeline records or null (only with AMK_TRACE)
   int start_pos, given_count, steps, head_from, stop_count;
   u32 epoch;                // epoch of the first step; continues over launches
-  u32 spin_limit;           // failed polls before a wait is declared hung
+  u32 wait_limit;           // of a wait before it is declared hung, in units of 1024 SM clocks
 };
 
 }  // namespace amk

@@ -63,7 +63,7 @@ struct StreamLane : LaneState {
     Spin spin;
     while (!__all_sync(~0u, mbarrier_try(barrier, phase))) {
       if (__any_sync(~0u, *quit_flag())) return false;
-      spin.again(*this);
+      spin.again(*this, kComputeLane);
     }
     return true;
   }

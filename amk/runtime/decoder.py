@@ -59,11 +59,13 @@ class Decoder:
         """float32 [len(ids), vocab]: the logits after every token of `ids`, which starts a new sequence."""
         self._begin(ids, 0)
         parts = []
-        for pos in range(0, len(ids), self._slice()):
-            chunk = ids[pos : pos + self._slice()]
+        pos = 0
+        while pos < len(ids):
+            chunk = ids[pos : pos + self._slice()]  # a machine may change its slice after every launch
             result = self._launch(Launch(pos, chunk, len(chunk), 0, want_logits=True), lambda _: None)
             assert result.logits is not None
             parts.append(result.logits)
+            pos += len(chunk)
         return np.concatenate(parts)
 
     def _slice(self) -> int:

@@ -19,7 +19,7 @@ from schedule_ir import Lane, Program, Section, Task, encode
 from tests.small import small_artifact
 
 SM = 3
-SPIN_LIMIT = 1 << 16
+WAIT_LIMIT = 1 << 16
 
 
 def edited(program: Program, lane: Lane, section: Section, change: Callable[[list[Task]], list[Task]]) -> Program:
@@ -60,7 +60,7 @@ BROKEN: dict[str, Callable[[Program], Program]] = {
 def main(model: Path, kind: str) -> None:
     """Print the error of the broken program after the tokens of the sound one."""
     artifact = small_artifact(model, model.parent / "artifact", gpu="auto")
-    cuda_machine.SPIN_LIMIT = SPIN_LIMIT
+    cuda_machine.WAIT_LIMIT = WAIT_LIMIT
     launch = Launch(0, [5], 1, 0)
     sound = CudaMachine(artifact.tables, artifact.cubin, open_model(model))
     print(sound.run(launch, lambda _: None).tokens)

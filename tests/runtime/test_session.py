@@ -91,6 +91,23 @@ def test_slices_do_not_change_the_tokens(folder: Path) -> None:
     assert results[0] == results[1] == results[2]
 
 
+class Restless(Recorder):
+    """A machine whose slice is another one after every launch, as a GPU's is."""
+
+    def run(self, launch: Launch, on_token: Callable[[int], None]) -> LaunchResult:
+        self.slice_steps = 1 + (self.slice_steps * 5 + 2) % 11
+        return super().run(launch, on_token)
+
+
+def test_slices_may_change_from_launch_to_launch(folder: Path) -> None:
+    ids, restless = tokens_of(40), Restless(folder)
+    steady = session_on(Recorder(folder, 64))
+    logits = session_on(restless).logits(ids)
+    assert [launch.start_pos for launch in restless.launches] != list(range(0, 40, 8))
+    np.testing.assert_array_equal(logits, steady.logits(ids))
+    assert session_on(Restless(folder)).generate(ids, 20).token_ids == steady.generate(ids, 20).token_ids
+
+
 def test_an_extended_prompt_reuses_kv(recorder: Recorder) -> None:
     session, ids = session_on(recorder), tokens_of(10)
     first = session.generate(ids, 5).token_ids

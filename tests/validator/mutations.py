@@ -651,7 +651,9 @@ def splits_share_a_block(sheet: Sheet) -> bool:
 
 @kind(8)
 def mailbox_one_packet_short(sheet: Sheet) -> bool:
-    name = sheet.rng.choice(["qkv", "attention", "o", "mlp", "down", "best", "kv_released"])
+    boxes = {str(b["name"]) for b in sheet.header["buffers"]}
+    names = ("qkv", "attention", "o", "mlp", "down", "down.0", "down.1", "best", "kv_released")
+    name = sheet.rng.choice([n for n in names if n in boxes])
     used = sheet.buffer(name)
     used["size"] -= 1 if name != "mlp" else 8
     return True

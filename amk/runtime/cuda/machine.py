@@ -23,8 +23,8 @@ from amk.tape import bias_array, norm_array
 from schedule_ir.codec import LANES, Tables, decode
 from schedule_ir.program import Program
 
-SPIN_LIMIT = 1 << 24
-"""Failed polls before a wait counts as hung: some seconds, where a whole token takes milliseconds."""
+WAIT_LIMIT = 5_000_000
+"""Units of 1024 SM clocks before a wait counts as hung: about three seconds, where a token takes milliseconds."""
 
 SLICE_SECONDS = 0.2
 """Length of a launch, at most: cards that drive a display are reset if a kernel runs for seconds."""
@@ -205,7 +205,7 @@ class CudaMachine:
             tokens=self._tokens.ctypes.data,
             control=self._control.ctypes.data,
             report=self._report.ctypes.data,
-            spin_limit=SPIN_LIMIT,
+            wait_limit=WAIT_LIMIT,
         )
 
     # Launching

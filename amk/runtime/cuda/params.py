@@ -19,7 +19,7 @@ class Params(ctypes.Structure):
             )
         ],
         *[(name, ctypes.c_int32) for name in ("start_pos", "given_count", "steps", "head_from", "stop_count")],
-        *[(name, ctypes.c_uint32) for name in ("epoch", "spin_limit")],
+        *[(name, ctypes.c_uint32) for name in ("epoch", "wait_limit")],
     ]  # fmt: skip
 
 
