@@ -127,7 +127,7 @@ def _replace_folder(path: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def _swap(fresh: Path, path: Path) -> None:
-    """Put a folder in the place of another, which comes back if that fails."""
+    """Put a folder in the place of another, which comes back if that fails. What else lay there (a search) stays."""
     old = fresh.with_name(f"{fresh.name}.old")
     if path.exists():
         path.rename(old)
@@ -137,7 +137,11 @@ def _swap(fresh: Path, path: Path) -> None:
         if old.exists():
             old.rename(path)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    if old.exists():
+        for entry in old.iterdir():
+            if entry.name not in (*FILES, MANIFEST):
+                entry.rename(path / entry.name)
+        shutil.rmtree(old)
 
 
 def _read(path: Path) -> bytes:

@@ -118,6 +118,15 @@ def test_what_is_no_artifact_is_never_replaced(artifact: Artifact, tmp_path: Pat
         rewrite(artifact, tmp_path / "out")
 
 
+def test_what_else_lies_in_the_folder_stays(artifact: Artifact, tmp_path: Path) -> None:
+    rewrite(artifact, tmp_path / "out")
+    (tmp_path / "out" / "research").mkdir()
+    (tmp_path / "out" / "research" / "journal.sqlite").write_text("nights")
+    read_artifact(rewrite(artifact, tmp_path / "out", source="// another").path)
+    assert (tmp_path / "out" / "research" / "journal.sqlite").read_text() == "nights"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 def test_tables_of_another_dtype(artifact: Artifact, tmp_path: Path) -> None:
     records = artifact.tables.records.astype(np.int64)
     rewrite(artifact, tmp_path / "out", tables=replace(artifact.tables, records=records))

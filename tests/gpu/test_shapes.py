@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 POSITIONS = (0, 1, 15, 16, 17, 63, 64, 65, 1000, 4095)
 MAX_SEQ = 4096
 BOUNDS = {"fp16": 1e-3, "bf16": 3e-3, "fp32": 1e-4}
-"""Relative logits error. The new row is rounded to the K/V dtype on both sides, of sums in another order: an element on a
-rounding boundary goes either way, which at the first positions moves the logits by about the dtype's own error."""
+"""Relative logits error. The new row is rounded to the K/V dtype on both sides, of sums in another order: an element
+on a rounding boundary goes either way, which at the first positions moves the logits by about the dtype's own error."""
 SEED = 7
 RERUNS = 20
 SMALL = ("smollm2-135m", "llama-1b")
