@@ -108,8 +108,11 @@ struct PublishBest {
   }
 };
 
-// Publishes, at gpu scope, the K/V rows that this SM's compute lane appended in this token. The rows reach this thread
-// through the reduction slots' barriers (the lowering gives every SM a unit after its attention tasks).
+// Publishes, at gpu scope, the K/V rows that this SM's compute lane appended in this token. The appending threads made
+// their writes ready for the copy engine (proxy fence), then arrived on a reduction slot's barrier (release at CTA
+// scope), which this thread acquired: the writes happen before the fence here (causality order is transitive over
+// scopes), and fence and store form a release pattern at gpu scope. The validator checks that every SM has a unit after
+// its last attention task. KvAcquire is the other half.
 struct KvRelease {
   static __device__ __forceinline__ bool run(EpilogueLane& lane, const Task& task) {
     if (lane.thread == 0) {

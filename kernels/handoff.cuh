@@ -1,9 +1,16 @@
 // Hand-offs between SMs: 64-bit packets {fp32 value, 32-bit tag}.
 //
-// Why this is sound (PTX memory model): a 64-bit access is single-copy atomic, so value and tag cannot tear; the
-// store is relaxed and strong at gpu scope, the poll too, so the poll sees it eventually; the value needs no other
-// memory, so no release/acquire is needed. Overwriting a packet needs every reader of the old value to be done;
-// readers feed (by data dependence, which cannot be speculated across SMs) something the writer waited for.
+// Publish and poll (PTX ISA, Memory Consistency Model): store and load are strong (.relaxed.gpu), 64 bits wide and
+// aligned, so single-copy atomic: value and tag cannot tear. They are morally strong with respect to each other, so the
+// load reads from some store in the location's coherence order, and eventually from the latest. A load that returns the
+// awaited tag has read the awaited value with it; the value needs no other memory, hence no release, acquire or fence.
+//
+// Overwriting (one slot a mailbox): every reader of the value before must be done. Its read feeds, by data dependence
+// through registers, shared memory (ordered by mbarriers at CTA scope) and further packets, a value that the writer
+// waited for. Such a cycle of reads from and dependences has no execution in the model (Axiom: No-Thin-Air), so the
+// overwriting store cannot become visible to the read it would have come after. That every reader feeds every writer is
+// what the validator's rule 4 proves per schedule. Tags are unambiguous because a slot's stale tag is that of the value
+// before, at most one token old, and the host clears the mailboxes before tags wrap (rule 10).
 #pragma once
 
 #include "lane.cuh"

@@ -1,6 +1,6 @@
 // The shared-memory ring between the stream lane and the compute lane, and the reduction slots behind it.
 //
-// Slot reuse is sound: the copy completes on the slot's full barrier (acquired by every compute warp before it reads);
+// Slot reuse is sound (PTX ISA, mbarrier phase completion and async proxy): the copy completes on the slot's full barrier (acquired by every compute warp before it reads);
 // every compute warp arrives on the empty barrier after its reads, and the stream lane acquires that phase before it
 // copies into the slot again. Readers only read between the two, so generic reads never race with the copy engine.
 #pragma once
