@@ -49,6 +49,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--positions", default=POSITIONS)
     parser.add_argument("--no-baselines", action="store_true", help="amk alone")
     parser.add_argument("--baseline-seconds", default="150", help="for the baselines of one shape, at most")
+    parser.add_argument("--commit", help="of these sources, where they are not in a git checkout")
     parser.add_argument("--gpu", default="auto", help="what to build for")
     parser.add_argument("--out", type=Path, default=HERE / "h200")
     options = parser.parse_args()
@@ -73,7 +74,7 @@ def run_shape(shape: str, options: argparse.Namespace) -> bool:
         more = [] if options.no_baselines else ["--baselines", "--baseline-seconds", options.baseline_seconds]
         measured = timed("bench", str(artifact), "--positions", options.positions, "--steps", str(STEPS),
                          "--json", str(result), *more)  # fmt: skip
-        return measured is not None and write(shape, options.out, result, build)
+        return measured is not None and write(shape, options, result, build)
 
 
 def longest(positions: str) -> int:
@@ -94,11 +95,13 @@ def timed(*command: str) -> dict[str, Any] | None:
     return {"seconds": round(time.monotonic() - started, 2), "peak_bytes": usage.ru_maxrss * 1024}
 
 
-def write(shape: str, out: Path, result: Path, build: dict[str, Any]) -> bool:
+def write(shape: str, options: argparse.Namespace, result: Path, build: dict[str, Any]) -> bool:
     """Keep the result under the shape's name, with what building it took."""
     data = json.loads(result.read_text())
-    out.mkdir(parents=True, exist_ok=True)
-    (out / f"{shape}.json").write_text(json.dumps({**data, "build": build}, indent=1) + "\n")
+    if options.commit and data["provenance"]["commit"] is None:
+        data["provenance"]["commit"] = options.commit
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / f"{shape}.json").write_text(json.dumps({**data, "build": build}, indent=1) + "\n")
     return True
 
 
