@@ -52,7 +52,13 @@ def test_an_artifact_of_the_same_inputs_is_kept(model: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"gpu": "h100-sxm"}, {"max_seq": 64}, {"kv_dtype": "bf16"}, {"knobs": Knobs(in_flight=3)}, {"random_weights": 1}],
+    [
+        {"gpu": "h100-sxm"},
+        {"max_seq": 64},
+        {"kv_dtype": "bf16"},
+        {"knobs": Knobs(in_flight=Knobs().in_flight + 1)},
+        {"random_weights": 1},
+    ],
 )
 def test_an_artifact_of_other_inputs_is_replaced(model: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
     out = tmp_path / "out"
