@@ -795,8 +795,8 @@ def random_config(sheet: Sheet) -> bool:
 
 @kind(1)
 def word_after_the_fields(sheet: Sheet) -> bool:
-    key = sheet.rng.choice([k for k, rows in sheet.lanes.items() if rows])
-    sheet.rng.choice(sheet.lanes[key])[11] = 7
+    rows = [row for rows in sheet.lanes.values() for row in rows if len(REGISTRY[sheet.ops[row[0]]].fields) < 11]
+    sheet.rng.choice(rows)[11] = 7
     return True
 
 
