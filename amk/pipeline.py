@@ -105,6 +105,7 @@ def _build_key(model: Model, target: Target, max_seq: int, kv_dtype: str, knobs:
         "amk": amk.__version__,
         "kernels_sha256": kernel_sources_sha256(),
         "model_digest": model.checkpoint.digest,
+        "graph_digest": model.graph.digest,
         "target": asdict(target),
         "max_seq": max_seq,
         "kv_dtype": kv_dtype,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 from typing import Literal
 
 RopeKind = Literal["default", "linear", "dynamic", "llama3", "yarn", "longrope"]
@@ -130,6 +131,11 @@ class ModelGraph:
     score_cap: float = 0.0
     norm_offset: float = 0.0
     fused: tuple[FusedTensor, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """sha256 (hex) of the computation: everything here but the stop tokens, which no artifact depends on."""
+        return hashlib.sha256(repr(replace(self, eos_token_ids=())).encode()).hexdigest()
 
     @property
     def ropes(self) -> tuple[Rope, ...]:

@@ -50,11 +50,16 @@ def open_checkpoint(artifact: Artifact, progress: Progress) -> Model:
     try:
         with progress.step("Checking the checkpoint"):
             model = open_model(Path(path), recorded["random_seed"])
-            digest = model.checkpoint.digest
+            digests = {"model_digest": model.checkpoint.digest, "graph_digest": model.graph.digest}
     except AmkError as error:
         raise ArtifactError(f"{artifact.path}: its checkpoint cannot be opened: {error}") from error
-    if digest != artifact.manifest["build"]["model_digest"]:
-        raise ArtifactError(f"{path}: changed since {artifact.path} was built from it; build the artifact again")
+    built = artifact.manifest["build"]
+    for name, digest in digests.items():
+        if digest != built.get(name):
+            what = "weights" if name == "model_digest" else "config"
+            raise ArtifactError(
+                f"{path}: {what} changed since {artifact.path} was built from it; build the artifact again"
+            )
     return model
 
 

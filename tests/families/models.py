@@ -49,6 +49,7 @@ def reference(model: Any, ids: list[int]) -> F32:
     import torch
 
     with torch.no_grad():
+        model(torch.tensor([ids[:1]]), use_cache=False)  # dynamic RoPE keeps the longest length; a short one resets it
         logits: F32 = model(torch.tensor([ids]), use_cache=False).logits[0].numpy()
     return logits
 

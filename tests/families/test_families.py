@@ -81,3 +81,19 @@ def test_oracle_is_transformers(models: dict[str, tuple[Path, Any]], case: str) 
     ids = tokens_of(PROMPT, 503)
     logits = Oracle(opened.graph, opened.checkpoint, "fp32").logits(ids, range(PROMPT))
     assert relative_error(logits, reference(model, ids)) < 2e-5
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_torch_reference_is_transformers(models: dict[str, tuple[Path, Any]], case: str) -> None:
+    """The reference of the GPU tests, one step at a time."""
+    import torch
+
+    from amk.bench.reference import TorchReference
+
+    folder, model = models[case]
+    opened = open_model(folder)
+    g, ids = opened.graph, tokens_of(40, 503)
+    reference_step = TorchReference(opened, 64, device="cpu")
+    keys, values = torch.zeros(2, len(g.layers), g.kv_heads, 64, g.head_dim)
+    steps = [reference_step.step(token, pos, keys, values).numpy() for pos, token in enumerate(ids)]
+    assert relative_error(np.stack(steps), reference(model, ids)) < 1e-4

@@ -21,7 +21,7 @@ from tests.runtime.models import machine_of, program_of, save_model, tokens_of
 def make_artifact(folder: Path, model: Model, seed: int | None = None, **changes: Any) -> Path:
     """An artifact without a kernel, which the CPU runtime does not need."""
     manifest = {
-        "build": {"model_digest": model.checkpoint.digest},
+        "build": {"model_digest": model.checkpoint.digest, "graph_digest": model.graph.digest},
         "model": {"path": str(model.path), "random_seed": seed},
     } | changes
     return write_artifact(folder, manifest, encode(program_of(model)), "", b"", {}).path
