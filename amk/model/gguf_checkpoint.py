@@ -12,7 +12,8 @@ import numpy.typing as npt
 from amk.errors import UnsupportedModelError
 from amk.model.bf16 import to_bf16
 from amk.model.digest import Progress, files_digest
-from amk.model.gguf_config import config_from_gguf, generation_from_gguf
+from amk.model.gguf_arch import COMMON_TENSORS, GgufArch
+from amk.model.gguf_config import ROPE_TENSORS, arch_of_file, config_from_gguf, generation_from_gguf
 from amk.model.gguf_file import GgufFile, GgufTensor, read_gguf
 
 _GLOBAL = {
@@ -20,24 +21,12 @@ _GLOBAL = {
     "output_norm.weight": "model.norm.weight",
     "output.weight": "lm_head.weight",
 }
-_PER_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
 _LAYER_NAME = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
-_ROPE_DIVISORS = "rope_freqs.weight"
 _BLOCK = 1 << 22  # elements dequantised at a time
 
 
 class GgufCheckpoint:
-    """A `Checkpoint` over one memory-mapped .gguf file of architecture llama."""
+    """A `Checkpoint` over one memory-mapped .gguf file."""
 
     kind = "gguf"
 
@@ -45,9 +34,11 @@ class GgufCheckpoint:
         self.file: GgufFile = read_gguf(path)
         self._progress = progress
         self._digest: str | None = None
-        divisors = self.file.tensors.get(_ROPE_DIVISORS)
-        self._config = config_from_gguf(self.file, None if divisors is None else self._dequantise(divisors).reshape(-1))
-        self._tensors = {hf_name(name): tensor for name, tensor in self.file.tensors.items() if name != _ROPE_DIVISORS}
+        self._arch = arch_of_file(self.file)
+        tensors = self.file.tensors
+        divisors = {name: self._dequantise(tensors[name]).reshape(-1) for name in ROPE_TENSORS if name in tensors}
+        self._config = config_from_gguf(self.file, divisors)
+        self._tensors = {hf_name(name, self._arch): t for name, t in tensors.items() if name not in ROPE_TENSORS}
 
     def config(self) -> dict[str, Any]:
         """The model's config.json, made from the metadata."""
@@ -90,10 +81,13 @@ class GgufCheckpoint:
         return self._unpermute(name, out.reshape(tensor.shape))
 
     def fp32(self, name: str) -> npt.NDArray[np.float32]:
-        """A tensor in fp32, as dequantised, q and k rows in Hugging Face's order."""
+        """A tensor in fp32, as dequantised, q and k rows in Hugging Face's order, norms without the added offset."""
         self.shape(name)
         tensor = self._tensor(name)
-        return self._unpermute(name, self._dequantise(tensor).reshape(tensor.shape))
+        values = self._dequantise(tensor).reshape(tensor.shape)
+        if self._arch.norm_offset and name.endswith("norm.weight"):
+            values = values - np.float32(self._arch.norm_offset)
+        return self._unpermute(name, values)
 
     def _dequantise(self, tensor: GgufTensor, start: int = 0, stop: int | None = None) -> npt.NDArray[np.float32]:
         """fp32 [rows, cols] of rows start..stop-1; the rest of the file is not touched."""
@@ -107,6 +101,8 @@ class GgufCheckpoint:
         return np.asarray(dequantize(raw, qtype), np.float32)
 
     def _unpermute(self, name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if not self._arch.permuted:
+            return values
         if name.endswith(("q_proj.weight", "q_proj.bias")):
             return unpermute(values, self._config["num_attention_heads"])
         if name.endswith(("k_proj.weight", "k_proj.bias")):
@@ -124,11 +120,11 @@ class GgufCheckpoint:
 _PLAIN: dict[int, str] = {0: "<f4", 1: "<f2", 28: "<f8"}
 
 
-def hf_name(name: str) -> str:
-    """The Hugging Face name of a llama tensor in GGUF; another name stays as it is, and is refused as unexpected."""
-    match = _LAYER_NAME.fullmatch(name)
-    if match and match[2] in _PER_LAYER:
-        return f"model.layers.{match[1]}.{_PER_LAYER[match[2]]}.{match[3]}"
+def hf_name(name: str, arch: GgufArch) -> str:
+    """The Hugging Face name of a tensor in GGUF; another name stays as it is, and is refused as unexpected."""
+    match, layer = _LAYER_NAME.fullmatch(name), {**COMMON_TENSORS, **arch.tensors}
+    if match and match[2] in layer:
+        return f"model.layers.{match[1]}.{layer[match[2]]}.{match[3]}"
     return _GLOBAL.get(name, name)
 
 

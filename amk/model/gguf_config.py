@@ -1,16 +1,18 @@
-"""GGUF metadata of a llama model as the config.json that the walker reads.
+"""GGUF metadata of a model as the config.json that the walker reads.
 
 The converter stores settings as fp32; `_decimal` gives back the shortest decimal, which is what the config said.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from amk.errors import UnsupportedModelError
+from amk.model.gguf_arch import GgufArch, arch_of
 from amk.model.gguf_file import GgufFile
 from amk.model.gguf_rope import rope_scaling_from_divisors
 
@@ -28,7 +30,7 @@ _READ = frozenset(
             *_RENAMED,
             "attention.layer_norm_rms_epsilon attention.key_length attention.value_length vocab_size",
             "rope.dimension_count rope.freq_base rope.scaling.type rope.scaling.factor rope.scale_linear",
-            "rope.scaling.original_context_length",
+            "rope.scaling.original_context_length rope.scaling.attn_factor",
         )
     ).split()
 )
@@ -41,34 +43,42 @@ _PINNED: dict[str, tuple[Any, ...]] = {
     "attention.sliding_window": (0,),
     "attention.clamp_kqv": (0.0,),
     "attention.max_alibi_bias": (0.0,),
-    "rope.scaling.attn_factor": (1.0,),
     "logit_scale": (1.0,),
     "tensor_data_layout": ("Meta AI original pth", "reference"),
 }
+LLAMA3_TENSOR = "rope_freqs.weight"
+LONGROPE_TENSORS = ("rope_factors_long.weight", "rope_factors_short.weight")
+ROPE_TENSORS = (LLAMA3_TENSOR, *LONGROPE_TENSORS)
+_BIASES = {"attention_bias": "blk.0.attn_q.bias", "mlp_bias": "blk.0.ffn_gate.bias"}
 _HARMLESS = frozenset(("rope.scaling.finetuned",))
 
 
-def config_from_gguf(file: GgufFile, divisors: npt.NDArray[np.float32] | None) -> dict[str, Any]:
-    """A config.json dictionary. `divisors` is the rope_freqs.weight tensor where there is one.
+def config_from_gguf(file: GgufFile, divisors: Mapping[str, npt.NDArray[np.float32]]) -> dict[str, Any]:
+    """A config.json dictionary. `divisors` are the tensors of ROPE_TENSORS that there are, by name.
 
     Raises UnsupportedModelError for another architecture, or a key whose effect amk does not implement.
     """
-    architecture = file.metadata.get("general.architecture")
-    if architecture != "llama":
-        raise UnsupportedModelError(
-            f"{file.path}: GGUF architecture {architecture!r} is not supported; supported: llama"
-        )
-    settings = {key[6:]: value for key, value in file.metadata.items() if key.startswith("llama.")}
-    _check_keys(file, settings)
-    config: dict[str, Any] = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"}
+    arch, prefix = arch_of_file(file), f"{file.metadata['general.architecture']}."
+    settings = {key.removeprefix(prefix): value for key, value in file.metadata.items() if key.startswith(prefix)}
+    _check_keys(file, settings, arch)
+    config: dict[str, Any] = {"architectures": [arch.architecture], "model_type": arch.model_type, **arch.fixed}
     config |= {name: _uniform(file, key, settings[key]) for key, name in _RENAMED.items() if key in settings}
+    config |= {name: _decimal(settings[key]) for key, name in arch.renamed.items() if key in settings}
+    config |= arch.derive(settings)
     config["rms_norm_eps"] = _decimal(settings.get("attention.layer_norm_rms_epsilon", 1e-6))
     config["vocab_size"] = _vocab(file, settings)
-    config["attention_bias"] = "blk.0.attn_q.bias" in file.tensors
-    config["mlp_bias"] = "blk.0.ffn_gate.bias" in file.tensors
+    config |= {name: True for name, tensor in _BIASES.items() if tensor in file.tensors and arch.model_type != "qwen2"}
     config["tie_word_embeddings"] = "output.weight" not in file.tensors
     config["eos_token_id"] = None
-    return config | _head_dim(file, settings) | _rope(file, settings, divisors)
+    return config | _head_dim(file, settings, arch) | _rope(file, settings, divisors)
+
+
+def arch_of_file(file: GgufFile) -> GgufArch:
+    """The architecture of a file. Raises UnsupportedModelError for one that amk does not read."""
+    try:
+        return arch_of(file.metadata.get("general.architecture"))
+    except UnsupportedModelError as error:
+        raise UnsupportedModelError(f"{file.path}: {error}") from error
 
 
 def generation_from_gguf(file: GgufFile) -> dict[str, Any]:
@@ -77,13 +87,14 @@ def generation_from_gguf(file: GgufFile) -> dict[str, Any]:
     return {"eos_token_id": [int(file.metadata[key]) for key in keys if key in file.metadata]}
 
 
-def _check_keys(file: GgufFile, settings: dict[str, Any]) -> None:
+def _check_keys(file: GgufFile, settings: dict[str, Any], arch: GgufArch) -> None:
+    name = file.metadata["general.architecture"]
     for key, value in settings.items():
-        if key in _READ or key in _HARMLESS or value in _PINNED.get(key, ()):
+        if key in _READ or key in _HARMLESS or key in arch.renamed or value in _PINNED.get(key, ()):
             continue
         supported = " or ".join(repr(choice) for choice in _PINNED[key]) if key in _PINNED else "leaving it out"
         raise UnsupportedModelError(
-            f"{file.path}: llama.{key} = {value!r:.80} is not supported; supported: {supported}"
+            f"{file.path}: {name}.{key} = {value!r:.80} is not supported; supported: {supported}"
         )
 
 
@@ -104,8 +115,8 @@ def _vocab(file: GgufFile, settings: dict[str, Any]) -> int:
     return int(settings.get("vocab_size", 0))
 
 
-def _head_dim(file: GgufFile, settings: dict[str, Any]) -> dict[str, Any]:
-    """head_dim where the file gives one; the rotated part must be the whole head."""
+def _head_dim(file: GgufFile, settings: dict[str, Any], arch: GgufArch) -> dict[str, Any]:
+    """head_dim where the file gives one; the rotated part, which most architectures want to be the whole head."""
     key, value = settings.get("attention.key_length"), settings.get("attention.value_length")
     if key != value:
         raise UnsupportedModelError(
@@ -114,33 +125,54 @@ def _head_dim(file: GgufFile, settings: dict[str, Any]) -> dict[str, Any]:
     heads = _uniform(file, "attention.head_count", settings.get("attention.head_count", 1))
     head_dim = key if key is not None else settings.get("embedding_length", 0) // max(heads, 1)
     rotated = settings.get("rope.dimension_count", head_dim)
+    sizes = {} if key is None else {"head_dim": key}
+    if arch.partial and int(head_dim * (rotated / head_dim)) == rotated < head_dim:
+        return {**sizes, "partial_rotary_factor": rotated / head_dim}
     if rotated != head_dim:
         raise UnsupportedModelError(
             f"{file.path}: llama.rope.dimension_count = {rotated} is not supported; "
             f"supported: {head_dim}, the whole head"
         )
-    return {} if key is None else {"head_dim": key}
+    return sizes
 
 
-def _rope(file: GgufFile, settings: dict[str, Any], divisors: npt.NDArray[np.float32] | None) -> dict[str, Any]:
-    """rope_theta and rope_scaling; `divisors` carry llama3 scaling, which has no key of its own."""
+def _rope(file: GgufFile, settings: dict[str, Any], divisors: Mapping[str, npt.NDArray[np.float32]]) -> dict[str, Any]:
+    """rope_theta and rope_scaling; llama3 scaling and LongRoPE are tensors of divisors."""
     theta = _decimal(settings.get("rope.freq_base", 10000.0))
     kind = settings.get("rope.scaling.type", "none")
     factor = _decimal(settings.get("rope.scaling.factor", settings.get("rope.scale_linear", 1.0)))
     if "rope.scale_linear" in settings and kind == "none":
         kind = "linear"
+    attention = settings.get("rope.scaling.attn_factor")
+    if set(divisors) == set(LONGROPE_TENSORS):
+        return {"rope_theta": theta, "rope_scaling": _longrope(divisors, attention)}
+    if attention not in (None, 1.0) or (divisors and set(divisors) != {LLAMA3_TENSOR}):
+        raise UnsupportedModelError(
+            f"{file.path}: rope.scaling.attn_factor = {attention} with {', '.join(divisors) or 'no divisors'} is not "
+            f"supported; supported: {' and '.join(LONGROPE_TENSORS)}, or {LLAMA3_TENSOR}"
+        )
+    if kind == "yarn":
+        length = settings.get("rope.scaling.original_context_length")
+        yarn = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": length}
+        return {"rope_theta": theta, "rope_scaling": yarn}
     if kind not in ("none", "linear") or (kind == "none" and factor not in (0.0, 1.0)):
         raise UnsupportedModelError(
             f"{file.path}: llama.rope.scaling.type = {kind!r} with factor {factor} is not supported; "
-            "supported: none, linear, and llama3 as rope_freqs.weight"
+            "supported: none, linear, yarn, and llama3 as rope_freqs.weight"
         )
     linear = {"rope_type": "linear", "factor": factor} if kind == "linear" and factor not in (0.0, 1.0) else None
-    llama3 = None if divisors is None else rope_scaling_from_divisors(divisors, theta)
+    llama3 = rope_scaling_from_divisors(divisors[LLAMA3_TENSOR], theta) if divisors else None
     if linear and llama3:
         raise UnsupportedModelError(f"{file.path}: has both linear rope scaling and rope_freqs.weight, which amk lacks")
     return {"rope_theta": theta, "rope_scaling": linear or llama3}
 
 
-def _decimal(value: float) -> float:
-    """The shortest decimal number that rounds to this fp32 value."""
-    return float(str(np.float32(value)))
+def _longrope(divisors: Mapping[str, npt.NDArray[np.float32]], attention: float | None) -> dict[str, Any]:
+    long, short = ([float(value) for value in divisors[name]] for name in LONGROPE_TENSORS)
+    factor = None if attention is None else _decimal(attention)
+    return {"rope_type": "longrope", "long_factor": long, "short_factor": short, "attention_factor": factor}
+
+
+def _decimal(value: Any) -> Any:
+    """The shortest decimal number that rounds to this fp32 value; an integer as it is."""
+    return value if isinstance(value, int) else float(str(np.float32(value)))

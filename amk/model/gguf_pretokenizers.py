@@ -19,6 +19,7 @@ _LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+_QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _TEKKEN = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*|\p{{N}}"
@@ -55,6 +56,7 @@ RULES: dict[str, PreTokenizerRule] = {
     "llama3": _LLAMA3_RULE,
     "llama-v3": _LLAMA3_RULE,
     "falcon3": _LLAMA3_RULE,
+    "qwen2": PreTokenizerRule((_QWEN2,)),
     "dbrx": PreTokenizerRule((_LLAMA3,)),
     "smaug-bpe": PreTokenizerRule((_LLAMA3,)),
     "tekken": PreTokenizerRule((_TEKKEN,), ignore_merges=True, add_bos=True),

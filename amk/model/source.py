@@ -69,8 +69,9 @@ def _open_gguf(path: Path, random_seed: int | None, progress: Progress | None) -
     graph = walk(checkpoint.config(), checkpoint.generation_config())
     if random_seed is not None:
         return Model(graph, RandomCheckpoint(graph, random_seed), path, "random", path)
-    verify_checkpoint(graph, checkpoint)
-    return Model(graph, checkpoint, path, checkpoint.kind, path)
+    adapted = AdaptedCheckpoint(checkpoint, graph)
+    verify_checkpoint(graph, adapted)
+    return Model(graph, adapted, path, adapted.kind, path)
 
 
 def _read_configs(folder: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:

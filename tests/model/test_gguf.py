@@ -164,10 +164,10 @@ def test_linear_rope(tmp_path: Path, model: Any) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"arch": "qwen2"}, "GGUF architecture 'qwen2' is not supported; supported: llama"),
+        ({"arch": "mamba"}, "GGUF architecture 'mamba' is not supported; supported: llama, qwen2"),
         ({"expert_count": 8}, r"llama.expert_count = 8 is not supported; supported: 0"),
         ({"brand_new": 1.5}, "llama.brand_new = 1.5 is not supported; supported: leaving it out"),
-        ({"rope__scaling__type": "yarn"}, "llama.rope.scaling.type = 'yarn'"),
+        ({"rope__scaling__type": "longrope"}, "llama.rope.scaling.type = 'longrope'"),
         ({"attention__key_length": 32}, "key_length = 32 and value_length = None differ"),
         ({"attention__key_length": 8, "attention__value_length": 8}, "rope.dimension_count = 16 .* supported: 8"),
     ],
