@@ -108,7 +108,9 @@ def test_secrets_do_not_reach_a_worker(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1234")
     monkeypatch.setenv("HF_TOKEN", "hf-1234")
     with fleet(tmp_path, write_script(tmp_path)).worker() as worker:
-        environment = Path(f"/proc/{worker.identity['pid']}/environ").read_bytes()
+        file = Path(f"/proc/{worker.identity['pid']}/environ")
+        assert eventually(lambda: file.read_bytes() != b"")  # it is empty until the worker's exec is through
+        environment = file.read_bytes()
     assert b"-1234" not in environment
     assert b"TMPDIR=" + str(tmp_path).encode() in environment
 
