@@ -1,4 +1,4 @@
-"""The code paths of other architectures, executed on this GPU: compiled for it, with their copy engine and their limits."""
+"""Code paths of other architectures, executed on this GPU: compiled for it, with their copy engine and their limits."""
 
 from __future__ import annotations
 
