@@ -31,7 +31,20 @@ def open_artifact(directory: Path, device: str, progress: Progress, unsafe: bool
         return CudaMachine(artifact.tables, artifact.cubin, model, progress), model
     from amk.runtime.cpu import CpuMachine
 
-    return CpuMachine(artifact.tables, model, progress), model
+    with progress.step(_why_on_cpu(artifact, device)):
+        return CpuMachine(artifact.tables, model, progress), model
+
+
+def _why_on_cpu(artifact: Artifact, device: str) -> str:
+    """What is said of the choice: a GPU that is there and is not used wants an explanation."""
+    try:
+        gpu = devices()[0] if device == "auto" else None
+    except DeviceError:
+        gpu = None
+    if gpu is None:
+        return "Loading onto the CPU"
+    target = artifact.program.target
+    return f"Loading onto the CPU ({gpu.name}, {gpu.arch}, does not fit an artifact for {target.name}, {target.arch})"
 
 
 def require_certificate(artifact: Artifact) -> None:

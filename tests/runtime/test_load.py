@@ -9,9 +9,10 @@ import pytest
 
 import amk
 from amk.artifact import write_artifact
+from amk.device import Device
 from amk.errors import ArtifactError, DeviceError, RejectedProgramError, UsageError
 from amk.model.source import Model, open_model
-from amk.progress import SILENT
+from amk.progress import SILENT, SilentProgress
 from amk.runtime.cpu import CpuMachine
 from amk.runtime.load import open_artifact
 from schedule_ir import encode
@@ -51,6 +52,21 @@ def test_auto_is_the_cpu_where_no_gpu_fits(tmp_path: Path, model: Model, monkeyp
     monkeypatch.setattr("amk.runtime.load.devices", no_gpu)
     machine, _ = open_artifact(make_artifact(tmp_path / "artifact", model), "auto", SILENT, unsafe=True)
     assert isinstance(machine, CpuMachine)
+
+
+def test_a_gpu_that_does_not_fit_is_named(tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    a100 = Device(0, "NVIDIA A100", "sm_80", 108, 166912, 40 << 20, 40 << 30, 1555.0, True, False)
+    monkeypatch.setattr("amk.runtime.load.devices", lambda: (a100,))
+    titles: list[str] = []
+
+    class Titles(SilentProgress):
+        def step(self, title: str, total: int | None = None) -> Any:
+            titles.append(title)
+            return super().step(title, total)
+
+    machine, _ = open_artifact(make_artifact(tmp_path / "out", model), "auto", Titles(), unsafe=True)
+    assert isinstance(machine, CpuMachine)
+    assert "Loading onto the CPU (NVIDIA A100, sm_80, does not fit an artifact for h200, sm_90)" in titles
 
 
 def test_random_weights_are_those_of_the_seed(tmp_path: Path, model: Model) -> None:
