@@ -20,30 +20,84 @@ __device__ __forceinline__ void wait_sentinel(
   __syncwarp();
 }
 
+#ifndef P_SENT
+#define P_SENT 2
+#endif
+#ifndef P_OPT
+#define P_OPT 0
+#endif
+#ifndef P_MISS
+#define P_MISS 1
+#endif
+#ifndef P_ONE
+#define P_ONE 0
+#endif
 // Polls a batch of this thread's packet pairs until all have arrived. Elements from `length` on are zero.
 template <int kSteps, int kCount>
 __device__ __forceinline__ void poll_batch(
     const ComputeLane& lane, const u64* source, u32 tag, int first_round, int length, float (&values)[kCount][2]) {
   const TraceWait traced(lane.trace);
-  wait_sentinel<kSteps>(lane, source, tag, first_round + kCount - 1, length);
+  u32 missing = 0;
+#pragma unroll
+  for (int i = 0; i < kCount; i++) {
+    values[i][0] = values[i][1] = 0.f;
+    if (Slice<kSteps>::valid(lane, first_round + i, length)) missing |= 1u << i;
+  }
+  const u32 wanted = missing;
+  auto sweep = [&](u32 which) {
+    u64 a[kCount], b[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; i++)
+      if (which >> i & 1) load_packet_pair(source + Slice<kSteps>::element(lane, first_round + i), a[i], b[i]);
+#pragma unroll
+    for (int i = 0; i < kCount; i++)
+      if (which >> i & 1) {
+        if (arrived(a[i], tag) & arrived(b[i], tag)) missing &= ~(1u << i);
+        values[i][0] = value_of(a[i]);
+        values[i][1] = value_of(b[i]);
+      }
+  };
+  if (P_OPT) sweep(missing);
+  if (P_SENT == 1 && (!P_OPT || __any_sync(~0u, missing))) wait_sentinel<kSteps>(lane, source, tag, first_round + kCount - 1, length);
+  if (P_SENT == 2 && (!P_OPT || __any_sync(~0u, missing))) wait_sentinel<kSteps>(lane, source, tag, first_round, length);
+  if (P_SENT == 4) {
+    // the lanes of one missing unit at a time
+    for (;;) {
+      const u32 lanes = __ballot_sync(~0u, missing != 0);
+      if (!lanes) return;
+      const int leader = 31 - __clz(lanes);
+      const u32 pair = __shfl_sync(~0u, missing & (0u - missing), leader);
+      Spin spin;
+      if ((leader ^ lane.thread) < 8)
+        for (sweep(missing & pair); missing & pair; sweep(missing & pair)) spin.again(lane);
+      __syncwarp();
+      if (!__any_sync(~0u, missing)) return;
+      sweep(missing);
+    }
+  }
+  if (P_SENT == 3) {
+    // one missing lane at a time
+    for (;;) {
+      const u32 lanes = __ballot_sync(~0u, missing != 0);
+      if (!lanes) return;
+      if (lane.thread == 31 - __clz(lanes)) {
+        const u64* packet = source + Slice<kSteps>::element(lane, first_round + __ffs(missing) - 1);
+        Spin spin;
+        while (!arrived(load_packet(packet), tag)) spin.again(lane);
+      }
+      __syncwarp();
+      sweep(missing);
+    }
+  }
   Spin spin;
   for (;;) {
-    u64 a[kCount], b[kCount];
-    bool all = true;
-#pragma unroll
-    for (int i = 0; i < kCount; i++) {
-      if (Slice<kSteps>::valid(lane, first_round + i, length))
-        load_packet_pair(source + Slice<kSteps>::element(lane, first_round + i), a[i], b[i]);
-      else
-        a[i] = b[i] = static_cast<u64>(tag) << 32;
-    }
-#pragma unroll
-    for (int i = 0; i < kCount; i++) {
-      all &= arrived(a[i], tag) & arrived(b[i], tag);
-      values[i][0] = value_of(a[i]);
-      values[i][1] = value_of(b[i]);
-    }
-    if (all) return;
+    if (!missing) return;
+    if (P_ONE && missing != wanted)
+      sweep(missing & (0u - missing));
+    else
+      sweep(P_MISS ? missing : wanted);
+    if (!missing) return;
+    if (!P_MISS) missing = wanted;
     spin.again(lane);
   }
 }

@@ -104,7 +104,7 @@ struct Attend {
   static constexpr int kHalf = kRotaryDim / 2;
 
   struct Fields {
-    int kv_head, phase, query, key, value, partial, output, append, qkv, norm;
+    int phase, query, key, value, partial, output, qkv, norm;
   };
 
   static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
@@ -112,7 +112,7 @@ struct Attend {
     const Split<kWindow> split(lane.pos(), index);
     if (!split.active) return;
     const int4 second = task.second(), third = task.third();
-    const Fields f{task.first.z, task.first.w, second.x, second.y, second.z, second.w, third.x, third.y, third.z, third.w};
+    const Fields f{task.first.w, second.x, second.y, second.z, second.w, third.x, third.y, third.z};
     const int partials = min(kWorkers, (split.end - split.begin + kKvBlock - 1) / kKvBlock + split.last);
     load_queries(lane, f, split.last);
     compute_barrier<kComputeThreads>();
@@ -122,7 +122,6 @@ struct Attend {
     if (worker(lane) < partials) leave_partial(lane, state);
     compute_barrier<kComputeThreads>();
     publish(lane, f, split, index, partials);
-    if (split.last && f.append) append(lane, f.kv_head);
     compute_barrier<kComputeThreads>();  // the scratch region is free for the next task
   }
 
@@ -330,9 +329,20 @@ struct Attend {
       }
     }
   }
+};
 
-  // Row `pos` of the cache, after everything that others wait for. The block that it lies in was copied (for the rows
-  // before it) by this SM only, and that copy has landed: cached_blocks acquired its full barrier.
+// Row `pos` of the cache, by the task after the last active split, when others no longer wait for this SM. The block that
+// it lies in was copied (for the rows before it) by this SM only, and that copy has landed: attend acquired its full
+// barrier.
+template <int kWindow>
+struct Append {
+  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
+    if (!Split<kWindow>(lane.pos(), task.first.z).last) return;
+    append(lane, task.first.y);
+    compute_barrier<kComputeThreads>();  // the new row may be overwritten
+  }
+
+ private:
   static __device__ __forceinline__ void append(ComputeLane& lane, int kv_head) {
     u8* block = lane.params.kv + kv_block_offset(kv_head, lane.pos() / kKvBlock);
     const int p = lane.pos() % kKvBlock;

@@ -77,28 +77,35 @@ struct Head {
   }
 };
 
-// Greedy choice: the larger value, at equality the smaller row.
-__device__ __forceinline__ void take_better(float value, int row, float& best, int& best_row) {
-  if (value > best || (value == best && row < best_row)) {
-    best = value;
-    best_row = row;
-  }
+// Greedy choice as the largest number: the larger value (in the order-preserving integer form of a float, zeros alike),
+// at equality the smaller row. Small code: it runs once per token, and so out of a cold instruction cache.
+__device__ __forceinline__ u64 rank(float value, int row) {
+  const u32 bits = __float_as_uint(value + 0.f);
+  const u32 ordered = bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
+  return static_cast<u64>(ordered) << 32 | ~static_cast<u32>(row);
+}
+__device__ __forceinline__ int row_of(u64 rank) { return static_cast<int>(~static_cast<u32>(rank)); }
+__device__ __forceinline__ float value_of_rank(u64 rank) {
+  const u32 ordered = static_cast<u32>(rank >> 32);
+  return __uint_as_float(ordered ^ (ordered >> 31 ? 0x80000000u : 0xffffffffu));
+}
+
+__device__ __forceinline__ u64 warp_max(u64 rank) {
+  const u32 high = __reduce_max_sync(~0u, static_cast<u32>(rank >> 32));
+  const u32 low = __reduce_max_sync(~0u, static_cast<u32>(rank >> 32) == high ? static_cast<u32>(rank) : 0u);
+  return static_cast<u64>(high) << 32 | low;
 }
 
 struct PublishBest {
   static __device__ __forceinline__ bool run(EpilogueLane& lane, const Task& task) {
     const bool bad = __any_sync(~0u, lane.not_finite);
-    for (int distance = 16; distance; distance >>= 1) {
-      const float value = __shfl_xor_sync(~0u, lane.best, distance);
-      const int row = __shfl_xor_sync(~0u, lane.best_row, distance);
-      take_better(value, row, lane.best, lane.best_row);
-    }
+    const u64 best = warp_max(rank(lane.best, lane.best_row));
     if (lane.thread == 0) {
       u64* packet = lane.params.packets + task.first.y;
       const u32 tag = lane.tag(task.first.z);
-      int row = bad ? -1 : lane.best_row;
+      int row = bad ? -1 : row_of(best);
       if (lane.control && !bad) row |= kCancelBit;
-      publish_packet(packet, lane.best, tag);
+      publish_packet(packet, value_of_rank(best), tag);
       publish_packet(packet + 1, __int_as_float(row), tag);
     }
     lane.best = -infinity();

@@ -1,65 +1,145 @@
 // Matrix-vector product of one unit (16 rows) on tensor cores: one 16-byte shared load and one mma per 512 bytes.
+//
+// A unit may be multiplied in parts of K, each with the activation gathered for it: what was summed so far waits in an
+// accumulator of the warp, so that a part needs only its own share of a long vector in shared memory, and can be
+// multiplied while the rest of the vector is not there yet.
 #pragma once
 
 #include "compute_lane.cuh"
 
 namespace amk {
 
-template <int kSteps, int kChunk>
-struct Gemv {
-  static constexpr int kPerChunk = (kChunk + kComputeWarps - 1) / kComputeWarps;  // k-steps of a warp
-  static_assert(kSteps <= kChunk || kChunk % kComputeWarps == 0, "chunks must not shift k-steps between warps");
+#ifndef P_UNROLL
+#define P_UNROLL 2
+#endif
+using Sums = float[2][4];  // two accumulators: consecutive mma do not wait for each other
 
-  static __device__ __forceinline__ void run(ComputeLane& lane, const Task&) {
-    float sums[2][4] = {};  // two accumulators: consecutive mma do not wait for each other
-    const uint2* x = load_x(lane);
-#pragma unroll 1
-    for (int first = 0; first < kSteps; first += kChunk, x += kPerChunk * 8) {
-      if (kSteps % kChunk == 0 || first + kChunk <= kSteps)
-        multiply<kChunk>(lane, x, sums);
-      else
-        multiply<kSteps % kChunk ? kSteps % kChunk : kChunk>(lane, x, sums);
-    }
-    hand_over(lane, sums);
-  }
+// A warp's weight tiles of a chunk of kCount k-steps.
+template <int kCount>
+struct Tiles {
+  static constexpr int kMine = (kCount + kComputeWarps - 1) / kComputeWarps;
+  uint4 a[kMine];
 
- private:
-  template <int kCount>
-  static __device__ __forceinline__ void multiply(ComputeLane& lane, const uint2* x, float (&sums)[2][4]) {
-    constexpr int kMine = (kCount + kComputeWarps - 1) / kComputeWarps;
-    uint2 b[kMine];
-#pragma unroll
-    for (int i = 0; i < kMine; i++)
-      if (has<kCount>(lane, i)) b[i] = x[i * 8];
-    wait(lane, full_barrier(lane.next.slot), lane.next.parity);
-    const uint4* tiles = reinterpret_cast<const uint4*>(ring_slot(lane.next.slot)) + lane.warp * 32 + lane.thread;
-    uint4 a[kMine];
-#pragma unroll
-    for (int i = 0; i < kMine; i++)
-      if (has<kCount>(lane, i)) a[i] = tiles[i * kComputeWarps * 32];
-#pragma unroll
-    for (int i = 0; i < kMine; i++)
-      if (has<kCount>(lane, i)) Bf16::mma(sums[i & 1], a[i], b[i].x, b[i].y);
-    lane.release_ring_slot();
-  }
-
-  template <int kCount>
   static __device__ __forceinline__ bool has(const ComputeLane& lane, int i) {
     return kCount % kComputeWarps == 0 || i * kComputeWarps + lane.warp < kCount;
   }
 
-  // Columns 0 (high half of x) and 1 (low half) are in the threads with thread % 4 == 0: rows thread / 4 and + 8.
-  static __device__ __forceinline__ void hand_over(ComputeLane& lane, const float (&sums)[2][4]) {
-    wait(lane, reduce_empty(lane.reduce.slot), lane.reduce.parity ^ 1);
-    float* words = reduce_slot(lane.reduce.slot) + lane.warp * kReduceWords;
-    if ((lane.thread & 3) == 0) {
-      words[lane.thread >> 2] = (sums[0][0] + sums[0][1]) + (sums[1][0] + sums[1][1]);
-      words[8 + (lane.thread >> 2)] = (sums[0][2] + sums[0][3]) + (sums[1][2] + sums[1][3]);
+  // From the slot at `next`, as soon as it is full.
+  __device__ __forceinline__ void load(ComputeLane& lane, const RingCursor& next) {
+    wait(lane, full_barrier(next.slot), next.parity);
+    const uint4* tiles = reinterpret_cast<const uint4*>(ring_slot(next.slot)) + lane.warp * 32 + lane.thread;
+#pragma unroll
+    for (int i = 0; i < kMine; i++)
+      if (has(lane, i)) a[i] = tiles[i * kComputeWarps * 32];
+  }
+
+  // Multiplies with x, and gives the slot back.
+  __device__ __forceinline__ void multiply(ComputeLane& lane, const uint2* x, Sums& sums) const {
+#pragma unroll
+    for (int i = 0; i < kMine; i++) {
+      if (!has(lane, i)) continue;
+      const uint2 b = x[i * 8];
+      Bf16::mma(sums[i & 1], a[i], b.x, b.y);
     }
-    if (lane.thread == 0) words[kSumOfSquares] = lane.sum_of_squares;
-    __syncwarp();
-    if (lane.thread == 0) mbarrier_arrive(reduce_full(lane.reduce.slot));
-    lane.reduce.advance();
+    lane.release_ring_slot();
+  }
+};
+
+template <int kSteps, int kChunk>
+struct Product {
+  static constexpr int kPerChunk = (kChunk + kComputeWarps - 1) / kComputeWarps;  // k-steps of a warp
+  static constexpr int kFull = kSteps / kChunk, kRest = kSteps % kChunk;
+  static_assert(kSteps <= kChunk || kChunk % kComputeWarps == 0, "chunks must not shift k-steps between warps");
+
+  // Adds the product of the next kSteps k-steps in the ring with x. A chunk is loaded before the one before it is
+  // multiplied, so that a warp's latencies overlap.
+  static __device__ __forceinline__ void add(ComputeLane& lane, Sums& sums) {
+    const uint2* x = load_x(lane);
+    RingCursor next = lane.next;
+    if constexpr (kFull == 0) {
+      Tiles<kRest> only;
+      only.load(lane, next);
+      only.multiply(lane, x, sums);
+    } else {
+      Tiles<kChunk> current;
+      current.load(lane, next);
+#pragma unroll P_UNROLL
+      for (int chunk = 1; chunk < kFull; chunk++) {
+        Tiles<kChunk> following;
+        next.advance();
+        following.load(lane, next);
+        current.multiply(lane, x, sums);
+        current = following;
+        x += kPerChunk * 8;
+      }
+      if constexpr (kRest == 0) {
+        current.multiply(lane, x, sums);
+      } else {
+        Tiles<kRest> rest;
+        next.advance();
+        rest.load(lane, next);
+        current.multiply(lane, x, sums);
+        rest.multiply(lane, x + kPerChunk * 8, sums);
+      }
+    }
+  }
+};
+
+// Columns 0 (high half of x) and 1 (low half) are in the threads with thread % 4 == 0: rows thread / 4 and + 8.
+__device__ __forceinline__ void hand_over(ComputeLane& lane, const Sums& sums) {
+  wait(lane, reduce_empty(lane.reduce.slot), lane.reduce.parity ^ 1);
+  float* words = reduce_slot(lane.reduce.slot) + lane.warp * kReduceWords;
+  if ((lane.thread & 3) == 0) {
+    words[lane.thread >> 2] = (sums[0][0] + sums[0][1]) + (sums[1][0] + sums[1][1]);
+    words[8 + (lane.thread >> 2)] = (sums[0][2] + sums[0][3]) + (sums[1][2] + sums[1][3]);
+  }
+  if (lane.thread == 0) words[kSumOfSquares] = lane.sum_of_squares;
+  __syncwarp();
+  if (lane.thread == 0) mbarrier_arrive(reduce_full(lane.reduce.slot));
+  lane.reduce.advance();
+}
+
+// An accumulator's words of this thread: both are only ever touched by it.
+__device__ __forceinline__ float2* accumulator(const ComputeLane& lane, int index) {
+  return reinterpret_cast<float2*>(shared + kAccumulatorsOffset) + (index * kComputeWarps + lane.warp) * 8 +
+         (lane.thread >> 2);
+}
+
+__device__ __forceinline__ void resume(const ComputeLane& lane, int index, Sums& sums) {
+  if (lane.thread & 3) return;
+  const float2 parked = *accumulator(lane, index);
+  sums[0][0] = parked.x;
+  sums[0][2] = parked.y;
+}
+
+template <int kSteps, int kChunk>
+struct Gemv {
+  static __device__ __forceinline__ void run(ComputeLane& lane, const Task&) {
+    Sums sums = {};
+    Product<kSteps, kChunk>::add(lane, sums);
+    hand_over(lane, sums);
+  }
+};
+
+template <int kSteps, int kChunk, int kResume>
+struct GemvPark {
+  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
+    Sums sums = {};
+    if (kResume) resume(lane, task.first.y, sums);
+    Product<kSteps, kChunk>::add(lane, sums);
+    if (lane.thread & 3) return;
+    *accumulator(lane, task.first.y) = make_float2(
+        (sums[0][0] + sums[0][1]) + (sums[1][0] + sums[1][1]), (sums[0][2] + sums[0][3]) + (sums[1][2] + sums[1][3]));
+  }
+};
+
+template <int kSteps, int kChunk>
+struct GemvResume {
+  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
+    Sums sums = {};
+    resume(lane, task.first.y, sums);
+    Product<kSteps, kChunk>::add(lane, sums);
+    hand_over(lane, sums);
   }
 };
 

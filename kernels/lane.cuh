@@ -11,7 +11,7 @@ constexpr int kThreads = kComputeThreads + 64;  // then the stream warp, then th
 
 extern __shared__ __align__(128) u8 shared[];
 
-// 64 bytes of lane state follow the ring's barriers.
+// Lane state follows the ring's barriers: this flag in 64 bytes, then what Sample chooses from.
 __device__ __forceinline__ volatile int* quit_flag() {
   return reinterpret_cast<volatile int*>(shared + kBarriersOffset + 16 * kRingStages);
 }
@@ -67,7 +67,11 @@ enum Patience : int { kOwnSm = 1, kOtherSms = 2, kComputeLane = 4 };
 // Bounds one wait.
 struct Spin {
   long long since = 0;
+  int polls = 0;
   __device__ __forceinline__ void again(const LaneState& lane, Patience patience = kOtherSms) {
+#ifdef P_CLK
+    if (++polls & (P_CLK - 1)) return;
+#endif
     const long long now = clock64();
     if (since == 0) since = now;
     const u64 waited = static_cast<u64>(now - since) >> 10;
@@ -80,7 +84,11 @@ struct Spin {
 __device__ __forceinline__ bool wait_or_quit(LaneState& lane, u32 barrier, u32 parity) {
   const TraceWait traced(lane.trace);
   Spin spin;
+#ifdef P_ETEST
+  while (!mbarrier_test(barrier, parity)) {
+#else
   while (!mbarrier_try(barrier, parity)) {
+#endif
     if (*quit_flag()) return false;
     spin.again(lane, kComputeLane);
   }
@@ -90,6 +98,12 @@ __device__ __forceinline__ bool wait_or_quit(LaneState& lane, u32 barrier, u32 p
 __device__ __forceinline__ void wait(LaneState& lane, u32 barrier, u32 parity) {
   const TraceWait traced(lane.trace);
   Spin spin;
+#ifdef P_CTEST
+  if (lane.role == kCompute) {
+  while (!mbarrier_test(barrier, parity)) spin.again(lane, kOwnSm);
+  return;
+  }
+#endif
   while (!mbarrier_try(barrier, parity)) spin.again(lane, lane.role == kCompute ? kOwnSm : kComputeLane);
 }
 

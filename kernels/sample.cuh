@@ -6,60 +6,46 @@
 
 namespace amk {
 
-// Warp 0 polls for the SM; the choice reaches the other warps through two words that alternate from token to token.
+// Every thread polls the candidates of its SMs; each warp's best goes through shared memory, in words that alternate from
+// token to token. Small code: it runs once per token, and so out of a cold instruction cache.
 struct Sample {
-  static constexpr int kRounds = (kSms + 31) / 32;
-
   static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
-    volatile int* choice = quit_flag() + 2 + 2 * (lane.step & 1);
-    if (lane.warp == 0) {
-      const int2 chosen = choose(lane, lane.params.packets + task.first.y, lane.tag(task.first.z));
-      if (lane.thread == 0) {
-        choice[0] = chosen.x;
-        choice[1] = chosen.y;
-      }
-    }
+    volatile u64* bests = candidates() + (lane.step & 1) * (kComputeWarps + 1);
+    const u64 mine = warp_max(poll(lane, lane.params.packets + task.first.y, lane.tag(task.first.z), bests));
+    if (lane.thread == 0) bests[lane.warp] = mine;
     compute_barrier<kComputeThreads>();
-    accept(lane, choice[0], choice[1]);
+    u64 best = 0;
+#pragma unroll
+    for (int warp = 0; warp < kComputeWarps; warp++) best = max(best, bests[warp]);
+    const int row = row_of(best);
+    accept(lane, best == kNotANumber || row >= kVocab ? -1 : row, bests[kComputeWarps] != 0);
   }
 
  private:
-  // (token, or -1 if a logit is not a number; whether the host asked to stop)
-  static __device__ __forceinline__ int2 choose(const ComputeLane& lane, const u64* packets, u32 tag) {
-    u64 values[kRounds], rows[kRounds];
-    poll(lane, packets, tag, values, rows);
-    float best = -infinity();
-    int row = kNoRow;
-    bool bad = false, cancel = false;
-#pragma unroll
-    for (int i = 0; i < kRounds; i++) {
-      if (lane.thread + 32 * i >= kSms) continue;
-      const int candidate = __float_as_int(value_of(rows[i]));
-      bad |= candidate == -1;
-      cancel |= candidate != -1 && (candidate & kCancelBit);
-      take_better(value_of(values[i]), candidate & ~kCancelBit, best, row);
-    }
-    for (int distance = 16; distance; distance >>= 1)
-      take_better(__shfl_xor_sync(~0u, best, distance), __shfl_xor_sync(~0u, row, distance), best, row);
-    bad = __any_sync(~0u, bad) || row >= kVocab;
-    return make_int2(bad ? -1 : row, __any_sync(~0u, cancel));
+  static constexpr u64 kNotANumber = ~0ull;
+
+  static __device__ __forceinline__ volatile u64* candidates() {
+    return reinterpret_cast<volatile u64*>(shared + kBarriersOffset + 16 * kRingStages + 64);
   }
 
-  static __device__ __forceinline__ void poll(
-      const ComputeLane& lane, const u64* packets, u32 tag, u64 (&values)[kRounds], u64 (&rows)[kRounds]) {
+  // The best candidate of this thread's SMs. SM 0's says whether the host asked to stop.
+  static __device__ __forceinline__ u64 poll(const ComputeLane& lane, const u64* packets, u32 tag, volatile u64* bests) {
     const TraceWait traced(lane.trace);
-    Spin spin;
-    for (;;) {
-      bool all = true;
-#pragma unroll
-      for (int i = 0; i < kRounds; i++) {
-        if (lane.thread + 32 * i >= kSms) continue;
-        load_packet_pair(packets + 2 * (lane.thread + 32 * i), values[i], rows[i]);
-        all &= arrived(values[i], tag) & arrived(rows[i], tag);
+    u64 best = 0;
+#pragma unroll 1
+    for (int sm = lane.index(); sm < kSms; sm += kComputeThreads) {
+      u64 value, candidate;
+      Spin spin;
+      for (;;) {
+        load_packet_pair(packets + 2 * sm, value, candidate);
+        if (arrived(value, tag) & arrived(candidate, tag)) break;
+        spin.again(lane);
       }
-      if (all) return;
-      spin.again(lane);
+      const int row = __float_as_int(value_of(candidate));
+      if (sm == 0) bests[kComputeWarps] = row != -1 && (row & kCancelBit);
+      best = max(best, row == -1 ? kNotANumber : rank(value_of(value), row & ~kCancelBit));
     }
+    return best;
   }
 
   static __device__ __forceinline__ void accept(ComputeLane& lane, int token, bool cancel) {

@@ -61,12 +61,34 @@ struct StreamLane : LaneState {
   __device__ __forceinline__ bool wait_free(u32 barrier, u32 phase) {
     const TraceWait traced(trace);
     Spin spin;
+#if P_PF
+    while (!__all_sync(~0u, mbarrier_test(barrier, phase))) {
+      prefetch_ahead();
+#else
     while (!__all_sync(~0u, mbarrier_try(barrier, phase))) {
+#endif
       if (__any_sync(~0u, *quit_flag())) return false;
       spin.again(*this, kComputeLane);
     }
     return true;
   }
+
+#if P_PF
+  const u8* ahead = nullptr;   // prefetched up to here
+  const u8* cursor = nullptr;  // the chunk that waits for a slot
+  const u8* end;
+  long long last = 0;
+  __device__ __forceinline__ void prefetch_ahead() {
+    const long long now = clock64();
+    if (now - last < P_PF) return;
+    const u8* from = ahead > cursor && ahead < cursor + (P_DEPTH + 1) * kSlotBytes ? ahead : cursor;
+    if (from + kSlotBytes > end || from >= cursor + P_DEPTH * kSlotBytes) return;
+    last = now;
+    if (thread == 0)
+      asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(from), "r"(kSlotBytes), "l"(policy) : "memory");
+    ahead = from + kSlotBytes;
+  }
+#endif
 
   // Shared memory must not be given back while copies into it are on their way.
   __device__ void drain() {
@@ -79,9 +101,15 @@ struct CopyTape {
   static __device__ __forceinline__ bool run(StreamLane& lane, const Task& task) {
     const u8* source = lane.tape + static_cast<u64>(task.first.y) * kAtomBytes;
     const int limit = lane.limit();
+#if P_PF
+    lane.end = lane.tape + (lane.params.tape_begin[blockIdx.x + 1] - lane.params.tape_begin[blockIdx.x]);
+#endif
 #pragma unroll 1
     for (int step = 0; step < kSteps; step += kChunk) {
       const u32 bytes = (kSteps % kChunk == 0 ? kChunk : min(kChunk, kSteps - step)) * kAtomBytes;
+#if P_PF
+      lane.cursor = source;
+#endif
       if (!lane.copy(source, bytes, limit)) return false;
       source += kChunk * kAtomBytes;
     }
@@ -99,6 +127,9 @@ struct CopyKv {
 #pragma unroll 1
     for (int block = 0; block < blocks; block += kKvBlocksPerSlot) {
       const u32 bytes = min(kKvBlocksPerSlot, blocks - block) * kKvBlockBytes;
+#if P_PF
+      lane.cursor = lane.end;
+#endif
       if (!lane.copy(source + static_cast<u64>(block) * kKvBlockBytes, bytes, lane.limit())) return false;
     }
     return true;

@@ -50,9 +50,13 @@ class Builder:
 
     def deal(self, units: int) -> list[int]:
         """The SM of each of `units` units: round robin, going on where the last matrix ended."""
-        owners = [(self._next_unit + unit) % self.sms for unit in range(units)]
+        owners = [self.dealt(unit) for unit in range(units)]
         self._next_unit = (self._next_unit + units) % self.sms
         return owners
+
+    def dealt(self, unit: int) -> int:
+        """The SM that unit number `unit` of the next matrix goes to."""
+        return (self._next_unit + unit) % self.sms
 
     def place(
         self, name: str, tensors: tuple[str, ...], rows: tuple[int, ...], columns: tuple[int, int], ksteps: int,

@@ -8,12 +8,13 @@ it per schedule).
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from typing import NamedTuple
 
 from amk.errors import RejectedProgramError, UnsupportedModelError
 from amk.lower.builder import Builder
 from amk.lower.knobs import Knobs
-from amk.lower.sizes import Matrix, SharedMemory, choose_memory, down_parts, matrix
+from amk.lower.sizes import Matrix, SharedMemory, choose_memory, down_parts, down_pieces, matrix, pieces_of
 from amk.model.graph import Layer, Linear, ModelGraph, TensorRef
 from schedule_ir.layout import KSTEP, KV_BLOCK, KV_ELEMENT_BYTES, TILE_ROWS, ceil_to, ksteps
 from schedule_ir.ops.attention import PER_HEAD, PROJECTION
@@ -58,6 +59,7 @@ class _Lowering:
         self.norms: list[str] = []
         self.biases: list[PackedVector] = []
         self.acquired: set[int] = set()
+        self.appends: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
         self._mailboxes()
 
     def _mailboxes(self) -> None:
@@ -127,9 +129,17 @@ class _Lowering:
         self._add(self.o, 1, index, layer.mlp_norm, layer.post_attn_norm)
         scaled = layer.mlp_norm is not None
         self._linear(f"layers.{index}.gate_up", (layer.gate, layer.up), index, self.mlp, scaled=scaled, gated=True)
+        for sm in tuple(self.appends):
+            self._append(sm)
         for part, (begin, end) in enumerate(self.ranges):
+            target = self._down(index) + part * self.hidden_padded
+            pieces = down_pieces(begin, end, pieces_of(self.graph, self.sms, self.knobs), self.knobs)
+            name = f"layers.{index}.down.{part}"
+            if len(pieces) > 1:
+                self._in_pieces(name, layer.down, index, target, pieces, biased=part == 0)
+                continue
             self._linear(
-                f"layers.{index}.down.{part}", (layer.down,), index, self._down(index) + part * self.hidden_padded,
+                name, (layer.down,), index, target,
                 gather=(self.mlp + begin, end - begin), columns=(begin, end), biased=part == 0,
             )  # fmt: skip
 
@@ -167,26 +177,64 @@ class _Lowering:
             if gather and sm not in gathered:
                 gathered.add(sm)
                 self.build.add(sm, "gather", (shape.ksteps, gather[1]), src=gather[0], phase=phase)
+            if gated and unit + self.sms >= len(tiles.sms) and not self._has_down(sm):
+                self._append(sm)  # the epilogue releases the row after a unit that follows
             self._multiply(sm, tiles, shape, unit)
-            self.build.add(
-                sm, "publish", (int(scaled), int(gated), int(bias is not None)),
-                dst=mailbox + unit * per_unit, phase=phase, bias=0 if bias is None else bias + unit * TILE_ROWS,
-            )  # fmt: skip
+            self._publish(sm, mailbox + unit * per_unit, phase, bias, unit, scaled=scaled, gated=gated)
+
+    def _has_down(self, sm: int) -> bool:
+        """Whether an SM gets a unit of down, which is dealt next."""
+        units = len(self.ranges) * -(-self.graph.hidden // TILE_ROWS)
+        return units >= self.sms or (sm - self.build.dealt(0)) % self.sms < units
+
+    def _in_pieces(
+        self, name: str, down: Linear, phase: int, mailbox: int, pieces: list[tuple[int, int]], *, biased: bool
+    ) -> None:
+        """Units of down that every SM multiplies piece by piece, sums parked in between, published after the last.
+
+        The first pieces are there while the last rows of the MLP are still on their way, and x is a piece long.
+        """
+        owners = self.build.deal(-(-self.graph.hidden // TILE_ROWS))
+        bias = self._bias((down,), False) if biased else None
+        for number, (begin, end) in enumerate(pieces):
+            tiles, shape = self._place(f"{name}.{number}", (down,), (begin, end), False, owners)
+            for sm in sorted(set(owners)):
+                self.build.add(sm, "gather", (shape.ksteps, end - begin), src=self.mlp + begin, phase=phase)
+            for unit, sm in enumerate(owners):
+                self._copy(sm, tiles, shape, unit)
+                size = (shape.ksteps, shape.chunk)
+                if end < pieces[-1][1]:
+                    self.build.add(sm, "gemv_park", (*size, int(number > 0)), accumulator=unit // self.sms)
+                    continue
+                self.build.add(sm, "gemv_resume", size, accumulator=unit // self.sms)
+                self._publish(sm, mailbox + unit * TILE_ROWS, phase, bias, unit)
 
     def _place(
-        self, name: str, linears: tuple[Linear, ...], columns: tuple[int, int] | None, interleaved: bool
-    ) -> tuple[TensorTiles, Matrix]:
+        self, name: str, linears: tuple[Linear, ...], columns: tuple[int, int] | None, interleaved: bool,
+        owners: list[int] | None = None,
+    ) -> tuple[TensorTiles, Matrix]:  # fmt: skip
         rows = tuple(linear.weight.shape[0] for linear in linears)
         begin, end = columns or (0, linears[0].weight.shape[1])
         packed = len(rows) * ceil_to(rows[0], GATED_ROWS) if interleaved else sum(rows)
         shape = matrix(packed, end - begin, self.knobs)
         names = tuple(linear.weight.name for linear in linears)
-        owners = self.build.deal(shape.units)
+        owners = owners or self.build.deal(shape.units)
         return self.build.place(name, names, rows, (begin, end), shape.ksteps, owners, interleaved), shape
 
-    def _multiply(self, sm: int, tiles: TensorTiles, shape: Matrix, unit: int) -> None:
+    def _copy(self, sm: int, tiles: TensorTiles, shape: Matrix, unit: int) -> None:
         self.build.add(sm, "copy_tape", (shape.ksteps, shape.chunk), offset=tiles.offsets[unit])
+
+    def _multiply(self, sm: int, tiles: TensorTiles, shape: Matrix, unit: int) -> None:
+        self._copy(sm, tiles, shape, unit)
         self.build.add(sm, "gemv", (shape.ksteps, shape.chunk))
+
+    def _publish(
+        self, sm: int, target: int, phase: int, bias: int | None, unit: int, *, scaled: bool = False, gated: bool = False
+    ) -> None:
+        self.build.add(
+            sm, "publish", (int(scaled), int(gated), int(bias is not None)),
+            dst=target, phase=phase, bias=0 if bias is None else bias + unit * TILE_ROWS,
+        )  # fmt: skip
 
     def _bias(self, linears: tuple[Linear, ...], interleaved: bool) -> int | None:
         if all(linear.bias is None for linear in linears):
@@ -205,18 +253,27 @@ class _Lowering:
     # Attention
 
     def _attend(self, index: int, layer: Layer) -> None:
-        """One task per (query block, kv head, split), on SMs of their own from the last one down.
+        """One task per (query block, kv head, split), on SMs of their own from where the q/k/v units ended.
 
-        The query blocks of a K/V head share an SM, as only the SM that has drained its copies may append to the cache.
+        These SMs have the fewest of them. The query blocks of a K/V head share an SM, as only the SM that has drained
+        its copies may append to the cache.
         """
         g = self.graph
         variant = self._variant(layer)
-        next_sm = self.sms - 1
-        for split in range(self.splits):
-            for head in range(g.kv_heads):
-                for first in range(0, g.group, self.knobs.max_queries):
-                    self._attend_task(next_sm, index, split, head, first, variant)
-                next_sm = (next_sm - 1) % self.sms
+        busy = Counter(self.build.dealt(i) for i in range(self.splits * g.kv_heads))
+        for number in range(self.splits * g.kv_heads):
+            split, head = divmod(number, g.kv_heads)
+            sm = self.build.dealt(number)
+            for first in range(0, g.group, self.knobs.max_queries):
+                self._attend_task(sm, index, split, head, first, variant)
+            self.appends[sm].append((index * g.kv_heads + head, split, variant.window))
+            if busy[sm] > 1:  # the next task overwrites the new row
+                self._append(sm)
+
+    def _append(self, sm: int) -> None:
+        """Store the new K/V rows that attention tasks of an SM left in its shared memory."""
+        for kv_head, split, window in self.appends.pop(sm, []):
+            self.build.add(sm, "append", (window,), kv_head=kv_head, split=split)
 
     def _variant(self, layer: Layer) -> _Variant:
         """A window that max_seq never leaves is none."""
@@ -245,7 +302,7 @@ class _Lowering:
             q_src=self.qkv + head * d, k_src=self.qkv + (g.heads + kv_head) * d,
             v_src=self.qkv + (g.heads + g.kv_heads + kv_head) * d,
             part_dst=self.partial + head * (d + 2), out_dst=self.attention + head * d,
-            append=int(first + queries == g.group), qkv=self.qkv, norm=variant.norm,
+            qkv=self.qkv, norm=variant.norm,
         )  # fmt: skip
 
     def _combine(self, index: int) -> None:
@@ -319,6 +376,7 @@ class _Lowering:
             "in_flight_low": min(knobs.in_flight_low, memory.stages),
             "stocked": min(knobs.stocked, memory.stages - 1),
             "activation_ksteps": memory.activation // 64,
+            "accumulators": memory.accumulators // (knobs.compute_warps * TILE_ROWS * 4),
             "shared_bytes": memory.total,
             "packets": self.build.mailboxes[-1].end,
         }

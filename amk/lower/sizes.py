@@ -14,7 +14,14 @@ BARRIER_BYTES = 8
 REDUCE_WORDS = 20
 """fp32 per warp in a reduction slot: 16 partial sums, the sum of squares, padding against bank conflicts."""
 
+LANE_STATE_BYTES = 320
+"""A flag, then two sets of candidates, one per warp and one more, for the choice of a token."""
+
 MIN_RING_STAGES = 2
+PIECE = 2048
+MIN_ROUNDS = 3
+"""Rounds of gate/up units from which on down is multiplied in pieces."""
+
 CONCESSIONS = ((8, 4), (8, 3), (4, 4), (4, 3), (4, 2), (2, 2), (1, 2))
 """(most query heads per attention task, least ring stages), the one that is given up last first."""
 
@@ -48,6 +55,24 @@ def down_parts(intermediate: int, parts: int, knobs: Knobs) -> list[tuple[int, i
     return [(k, min(k + per, intermediate)) for k in range(0, intermediate, per)]
 
 
+def down_pieces(begin: int, end: int, pieces: int, knobs: Knobs) -> list[tuple[int, int]]:
+    """Column ranges in which an SM multiplies [begin, end) of the down projection, one gather each: whole chunks."""
+    total = ksteps(end - begin)
+    chunk = chunk_ksteps(-(-total // pieces), knobs)
+    per = ceil_to(-(-total // pieces), chunk) * KSTEP
+    return [(k, min(k + per, end)) for k in range(begin, end, per)]
+
+
+def pieces_of(graph: ModelGraph, sms: int, knobs: Knobs) -> int:
+    """In how many pieces a unit of down is multiplied, if the knobs leave it open.
+
+    Rows of the MLP appear in rounds of one unit per SM. With several rounds the first pieces can be multiplied while
+    the last rows are on their way; with few, all rows appear together and another gather only costs time.
+    """
+    rounds = -(-graph.intermediate // (TILE_ROWS // 2)) // sms
+    return knobs.down_pieces or (-(-graph.intermediate // PIECE) if rounds >= MIN_ROUNDS else 1)
+
+
 @dataclass(frozen=True)
 class SharedMemory:
     """Bytes of each region of an SM's shared memory, in this order."""
@@ -58,11 +83,12 @@ class SharedMemory:
     residual: int
     scratch: int
     reduce: int
+    accumulators: int
 
     @property
     def barriers(self) -> int:
-        """mbarriers (full and empty, of ring and reduction slots), then 64 bytes of lane state."""
-        return 64 + BARRIER_BYTES * 2 * self.stages
+        """mbarriers of the ring (full and empty), then the lanes' state."""
+        return LANE_STATE_BYTES + BARRIER_BYTES * 2 * self.stages
 
     def regions(self) -> list[tuple[str, int]]:
         """(name, bytes) in address order."""
@@ -72,6 +98,7 @@ class SharedMemory:
             ("residual", self.residual),
             ("scratch", self.scratch),
             ("reduce", self.reduce),
+            ("accumulators", self.accumulators),
             ("barriers", self.barriers),
         ]
 
@@ -83,9 +110,13 @@ class SharedMemory:
 
 def shared_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str) -> SharedMemory:
     """Shared memory of one SM; as many ring stages as fit unless the knobs say how many."""
-    down = down_parts(graph.intermediate, knobs.down_split, knobs)
-    widest = [ksteps(graph.hidden), ksteps(graph.heads * graph.head_dim), *(ksteps(b - a) for a, b in down)]
+    sms = min(target.sms, -(-graph.intermediate // (TILE_ROWS // 2)))
+    parts = down_parts(graph.intermediate, knobs.down_split, knobs)
+    count = pieces_of(graph, sms, knobs)
+    pieces = [piece for begin, end in parts for piece in down_pieces(begin, end, count, knobs)]
+    widest = [ksteps(graph.hidden), ksteps(graph.heads * graph.head_dim), *(ksteps(b - a) for a, b in pieces)]
     warps = knobs.compute_warps
+    parked = -(-(-(-graph.hidden // TILE_ROWS)) // sms) if len(pieces) > len(parts) else 0
     per_warp = -(-max(widest) // warps)
     residual_rounds = ceil_to(ksteps(graph.hidden), 4 * warps) // (4 * warps)
     head_dim = ceil_to(graph.head_dim, KSTEP)
@@ -100,10 +131,11 @@ def shared_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str
         residual=residual_rounds * warps * 32 * 8,
         scratch=ceil_to(head_dim * 32 + 8 * head_dim + 4 * (rows + queries) * (head_dim + 2), 128),
         reduce=ceil_to(knobs.reduce_slots * (warps * REDUCE_WORDS * 4 + 2 * BARRIER_BYTES), 128),
+        accumulators=parked * warps * TILE_ROWS * 4,
     )
     free = target.smem_bytes - fixed.total
     stages = knobs.ring_stages or max(0, free // (slot + 2 * BARRIER_BYTES))
-    return SharedMemory(slot, stages, fixed.activation, fixed.residual, fixed.scratch, fixed.reduce)
+    return SharedMemory(slot, stages, fixed.activation, fixed.residual, fixed.scratch, fixed.reduce, fixed.accumulators)
 
 
 def _candidates(graph: ModelGraph, knobs: Knobs) -> list[Knobs]:

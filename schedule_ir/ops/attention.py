@@ -66,7 +66,7 @@ def combine_meaning(outputs: Array, tops: Array, sums: Array) -> Array:
 
 
 def _attend_access(args: Args, constants: Args, config: Args) -> list[Access]:
-    """Queries are needed by every active split, the new K/V row only by the last one, which appends it."""
+    """Queries are needed by every active split, the new K/V row only by the last one."""
     width, phase, split = constants["queries"] * config["head_dim"], args["phase"], args["split"]
     count = split_count(config)
     active, last = at_least(count, split + 1), equals(count, split + 1)
@@ -83,10 +83,13 @@ def _attend_access(args: Args, constants: Args, config: Args) -> list[Access]:
     ]  # fmt: skip
     if split == 0:
         accesses.append(Access("packets", args["out_dst"], width, True, How.PACKET, phase, active=equals(count, 1)))
-    if args["append"]:
-        row = POS + args["kv_head"] * config["max_seq_padded"]
-        accesses.append(Access("kv", row, 1, True, How.PLAIN, active=last))
     return accesses
+
+
+def _append_access(args: Args, constants: Args, config: Args) -> list[Access]:
+    row = POS + args["kv_head"] * config["max_seq_padded"]
+    last = equals(split_count(config), args["split"] + 1)
+    return [Access("kv", row, 1, True, How.PLAIN, active=last)]
 
 
 def _norm_access(args: Args, constants: Args, config: Args, active: ExprLike, last: ExprLike) -> list[Access]:
@@ -136,12 +139,17 @@ def _combine_access(args: Args, constants: Args, config: Args) -> list[Access]:
 OPS = (
     Op(
         "attend", Lane.COMPUTE,
-        ("split", "kv_head", "phase", "q_src", "k_src", "v_src", "part_dst", "out_dst", "append", "qkv", "norm"),
+        ("split", "kv_head", "phase", "q_src", "k_src", "v_src", "part_dst", "out_dst", "qkv", "norm"),
         ("queries", "window", "rope", "qk_norm"), "Attend",
         "attention of a group of query heads over one split of the cached rows (and the new row, in the last split): "
         "q and k are normed with the weights at `norm` of the biases (qk_norm; q, then k, as in `qkv`) and rotated by "
         "table `rope` (from 1, 0: not at all); the last `window` positions are seen (0: all)",
         _attend_access, _attend_cost, _attend_check, kv_chunks,
+    ),
+    Op(
+        "append", Lane.COMPUTE, ("kv_head", "split"), ("window",), "Append",
+        "store the new K/V row, which attend left in shared memory, if the split is the last active one",
+        _append_access,
     ),
     Op(
         "combine", Lane.COMPUTE, ("part_src", "out_dst", "phase"), (), "Combine",

@@ -87,6 +87,17 @@ OPS = (
         cost=_gemv_cost, check=_gemv_check, chunks=_gemv_chunks, reduce_slots=1,
     ),
     Op(
+        "gemv_park", Lane.COMPUTE, ("accumulator",), ("ksteps", "chunk_ksteps", "resume"), "GemvPark",
+        "multiply the next part of a unit with x, added to what is in `accumulator` (`resume`) or to nothing; "
+        "the sums stay there",
+        cost=_gemv_cost, check=_gemv_check, chunks=_gemv_chunks,
+    ),
+    Op(
+        "gemv_resume", Lane.COMPUTE, ("accumulator",), ("ksteps", "chunk_ksteps"), "GemvResume",
+        "multiply the last part of a unit with x, added to what is in `accumulator`; to a reduction slot as gemv",
+        cost=_gemv_cost, check=_gemv_check, chunks=_gemv_chunks, reduce_slots=1,
+    ),
+    Op(
         "publish", Lane.EPILOGUE, ("dst", "phase", "bias"), ("scaled", "gated", "biased"), "Publish",
         "sum the warps' partial sums in order; norm scale, bias, activation; publish as packets at dst",
         _publish_access, reduce_slots=-1,
