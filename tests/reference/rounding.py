@@ -38,7 +38,8 @@ def rounded_from(size: F32, kv_dtype: str) -> tuple[npt.NDArray[np.float64], npt
     bits = to_bf16(size) if kv_dtype == "bf16" else size.astype(np.float16).view(np.uint16)
     assert np.array_equal(_value(bits, kv_dtype), exact, equal_nan=True), f"not values of {kv_dtype}"
     above, below = _value(bits + np.uint16(1), kv_dtype), _value(np.maximum(bits, 1) - np.uint16(1), kv_dtype)
-    return np.where(bits == 0, -above, (exact + below) / 2), (exact + above) / 2
+    with np.errstate(invalid="ignore"):  # the neighbour of the largest value is infinite
+        return np.where(bits == 0, -above, (exact + below) / 2), (exact + above) / 2
 
 
 def _value(bits: npt.NDArray[np.uint16], kv_dtype: str) -> npt.NDArray[np.float64]:
