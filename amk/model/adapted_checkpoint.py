@@ -1,4 +1,4 @@
-"""A stored checkpoint as the graph sees it: fused tensors taken apart, norm weights as what they multiply by."""
+"""A stored checkpoint as the graph sees it: fused tensors apart, rotated pairs in halves, norms as multipliers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ class AdaptedCheckpoint:
     """A `Checkpoint` over another one whose tensors are not stored one by one as the graph names them.
 
     A part of a fused tensor has its rows; the last fused tensor that was read is kept, as its parts follow each other.
+    See `ModelGraph` for `fused`, `paired` and `norm_offset`.
     """
 
     def __init__(self, stored: NamedCheckpoint, graph: ModelGraph) -> None:
@@ -22,6 +23,7 @@ class AdaptedCheckpoint:
         self._offset = np.float32(graph.norm_offset)
         norms = {ref.name for layer in graph.layers for ref in layer.norms()}
         self._norms = norms | {graph.final_norm.name} if graph.norm_offset else set()
+        self._paired = {ref.name: half_order(ref.shape[0], graph.head_dim, graph.rope.dim) for ref in graph.paired}
         self._last: tuple[str, npt.NDArray[np.uint16]] | None = None
 
     @property
@@ -56,19 +58,33 @@ class AdaptedCheckpoint:
     def bf16(self, name: str) -> npt.NDArray[np.uint16]:
         """bf16 bit patterns, row-major."""
         if name not in self._parts:
-            return self.stored.bf16(name)
-        fused, begin = self._parts[name]
-        return self._whole(fused.ref)[begin : begin + self.shape(name)[0]]
+            values = self.stored.bf16(name)
+        else:
+            fused, begin = self._parts[name]
+            values = self._whole(fused.ref)[begin : begin + self.shape(name)[0]]
+        return values[self._paired[name]] if name in self._paired else values
 
     def fp32(self, name: str) -> npt.NDArray[np.float32]:
         """A norm weight, with its offset, or a bias."""
         values = self.stored.fp32(name)
+        if name in self._paired:
+            values = values[self._paired[name]]
         return values + self._offset if name in self._norms else values
 
     def _whole(self, ref: TensorRef) -> npt.NDArray[np.uint16]:
         if self._last is None or self._last[0] != ref.name:
             self._last = ref.name, self.stored.bf16(ref.name)
         return self._last[1]
+
+
+def half_order(rows: int, head_dim: int, rotated: int) -> npt.NDArray[np.intp]:
+    """intp [rows]: the stored row of each row whose pairs are to be half of the `rotated` dimensions of a head apart.
+
+    Stored, a pair is two neighbouring rows; dimensions of a head from `rotated` on stay where they are.
+    """
+    head = np.arange(head_dim)
+    head[:rotated] = head[:rotated].reshape(-1, 2).T.reshape(-1)
+    return (np.arange(0, rows, head_dim)[:, None] + head).reshape(-1)
 
 
 def _begins(fused: FusedTensor) -> list[tuple[TensorRef, int]]:

@@ -58,7 +58,7 @@ PINNED_FIELDS: dict[str, tuple[Any, ...]] = {
 
 # Fields that cannot change what a decode step computes, by the reason why.
 _TRAINING_ONLY = """attention_dropout hidden_dropout resid_pdrop embd_pdrop attn_pdrop dropout initializer_range
-    gradient_checkpointing use_cache output_router_logits label_smoothing router_aux_loss_coef"""
+    gradient_checkpointing residual_dropout use_cache output_router_logits label_smoothing router_aux_loss_coef"""
 _SAME_RESULT = """pretraining_tp chunk_size_feed_forward torch_dtype dtype use_bfloat16 torchscript is_decoder
     tie_encoder_decoder _attn_implementation attn_implementation _attn_implementation_autoset _flash_attn_2_enabled
     _experts_implementation is_llama_config pad_vocab_size_multiple max_sequence_length tie_last_hidden_states

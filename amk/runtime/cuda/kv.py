@@ -15,7 +15,7 @@ from schedule_ir.program import Program
 F32 = npt.NDArray[np.float32]
 
 KEY_SIZES = (2, 8, 0, 2, 4, 2)
-"""A block of K [16 positions, dims] as axes: position = (half, row), dim = (step, half, pair, element). 0: all steps."""
+"""A block of K [16 positions, dims] as axes: position = (half, row), dim = (step, half, pair, element). 0: steps."""
 KEY_ORDER = (2, 1, 4, 0, 3, 5)
 """The order in which these axes are stored: a thread's registers and their halves last."""
 VALUE_SIZES = (2, 4, 2, 0, 2, 8)
