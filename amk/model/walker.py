@@ -14,6 +14,8 @@ from amk.model.layers import fused_tensors, make_layers, paired_tensors
 
 EMBED = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
+MOST_LAYERS = 1000
+"""More than any model has."""
 
 
 def walk(config: dict[str, Any], generation_config: dict[str, Any] | None = None) -> ModelGraph:
@@ -70,7 +72,7 @@ def _sizes(config: Config) -> Sizes:
         heads=heads,
         kv_heads=kv_heads,
         head_dim=read_int(config, "head_dim", max(1, hidden // heads)),
-        layers=read_int(config, "num_hidden_layers"),
+        layers=read_int(config, "num_hidden_layers", most=MOST_LAYERS),
         max_position=read_int(config, "max_position_embeddings"),
     )
 

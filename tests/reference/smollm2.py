@@ -128,9 +128,7 @@ def check_logits(session: Session, reference: Reference, kv_dtype: str, hf: Any)
     return result
 
 
-def check_over_cache(
-    session: Session, ids: list[int], logits: npt.NDArray[np.float32], kv_dtype: str, hf: Any
-) -> None:
+def check_over_cache(session: Session, ids: list[int], logits: npt.NDArray[np.float32], kv_dtype: str, hf: Any) -> None:
     """Assert that amk's cached rows are roundings of transformers', and its last logits what follows from them."""
     cached = session.machine.kv_rows(0, len(ids))
     expected, rows = over_cache(hf, ids, cached, len(logits))

@@ -79,7 +79,7 @@ class Family:
 def activation_of(config: Config, name: str, **choices: str) -> str:
     """The activation that a config field names, as amk calls it; `choices` are keyed by what transformers calls it."""
     value = config.get(name)
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise refused_value(name, value, " or ".join(choices))
     return choices[value]
 
@@ -120,7 +120,8 @@ def sliding_layers(config: Config, layers: int, default: Callable[[int], bool]) 
     types = config.get("layer_types")
     if types is None:
         return tuple(default(index) for index in range(layers))
-    if not isinstance(types, list | tuple) or not set(types) <= {"full_attention", "sliding_attention"}:
+    known = ("full_attention", "sliding_attention")
+    if not isinstance(types, list | tuple) or not all(kind in known for kind in types):
         raise refused_value("layer_types", types, "full_attention and sliding_attention")
     if len(types) != layers:
         raise UnsupportedModelError(

@@ -18,7 +18,7 @@ def _rotated(config: Config, sizes: Sizes) -> list[int]:
     if flags is None:
         interval = read_int(config, "no_rope_layer_interval", 4)
         return [int((index + 1) % interval != 0) for index in range(sizes.layers)]
-    if not isinstance(flags, list) or len(flags) != sizes.layers or not set(flags) <= {0, 1}:
+    if not isinstance(flags, list) or len(flags) != sizes.layers or not all(flag in (0, 1) for flag in flags):
         raise refused_value("no_rope_layers", flags, f"null or {sizes.layers} times 0 or 1")
     return flags
 
