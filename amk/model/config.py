@@ -160,9 +160,8 @@ def read_int(config: Config, name: str, default: int | None = None, most: int = 
             raise UnsupportedModelError(f"config.json: {name} is missing; add it (a positive integer)")
         return default
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= most:
-        raise refused_value(
-            name, value, "a positive integer" + (f" up to {most}" if isinstance(value, int) and value > most else "")
-        )
+        limit = "" if most == LARGEST else f" up to {most}"
+        raise refused_value(name, value, f"a positive integer{limit}")
     return value
 
 

@@ -14,6 +14,7 @@ from amk.model.graph import ModelGraph
 from amk.model.refusals import REASONS, refusal_reason
 from amk.model.walker import walk
 from tests.families.cases import CASES
+from tests.families.models import transformers_config
 from tests.families.real_sizes import CONFIGS
 
 PHI35: dict[str, Any] = {
@@ -173,9 +174,7 @@ def test_everything_transformers_writes_is_known(case: str) -> None:
 
 def config_of(case: str) -> dict[str, Any]:
     """The config that transformers writes for a case."""
-    import transformers
-
-    config: dict[str, Any] = getattr(transformers, CASES[case].config_name)(**CASES[case].config()).to_dict()
+    config: dict[str, Any] = transformers_config(CASES[case]).to_dict()
     return config | {"architectures": [CASES[case].class_name]}
 
 

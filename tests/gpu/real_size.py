@@ -51,20 +51,22 @@ def opened(artifact: Artifact) -> Iterator[CudaMachine]:
 
 def step_errors(artifact: Artifact, positions: Sequence[int]) -> dict[int, StepError]:
     """The errors at each position, with random K/V before it; every step is run again, to the same bits."""
-    errors = {}
     with opened(artifact) as machine:
         module = call(driver().cuModuleLoadData, artifact.cubin)
-        reference = TorchReference(machine.model, MAX_SEQ, module)
-        cache = random_cache(machine, SEED)
-        for pos in sorted(positions, reverse=True):
-            for rows in cache:
-                rows[:, :, pos:] = float("nan")  # rows that must not be read
-            set_cache(machine, *cache)
-            step = _token(machine, pos), pos
-            logits = _run(machine, *step)
-            errors[pos] = step_error(machine, reference, machine.program.kv_dtype, step, logits, cache)
-            for _ in range(RERUNS):
-                assert np.array_equal(_run(machine, *step), logits), f"position {pos}: a rerun differs"
+        return _errors(machine, TorchReference(machine.model, MAX_SEQ, module), positions)
+
+
+def _errors(machine: CudaMachine, reference: TorchReference, positions: Sequence[int]) -> dict[int, StepError]:
+    errors, cache = {}, random_cache(machine, SEED)
+    for pos in sorted(positions, reverse=True):
+        for rows in cache:
+            rows[:, :, pos:] = float("nan")  # rows that must not be read
+        set_cache(machine, *cache)
+        step = (1234 + pos) % machine.vocab, pos
+        logits = _run(machine, *step)
+        errors[pos] = step_error(machine, reference, machine.program.kv_dtype, step, logits, cache)
+        for _ in range(RERUNS):
+            assert np.array_equal(_run(machine, *step), logits), f"position {pos}: a rerun differs"
     return errors
 
 
@@ -74,10 +76,6 @@ def check(artifact: Artifact, positions: Sequence[int]) -> None:
     text = "; ".join(f"{pos}: {error}" for pos, error in errors.items())
     print(artifact.path, text)
     assert all(error.close for error in errors.values()), text
-
-
-def _token(machine: CudaMachine, pos: int) -> int:
-    return (1234 + pos) % machine.vocab
 
 
 def _run(machine: CudaMachine, token: int, pos: int) -> F32:

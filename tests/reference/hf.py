@@ -85,7 +85,7 @@ def over_cache(hf: Any, ids: list[int], cached: F32, keep: int) -> tuple[F32, F3
     rows: list[Any] = []
 
     class Given(DynamicCache):  # type: ignore[misc, unused-ignore]
-        def update(self, keys: Any, values: Any, layer: int, *rest: Any, **more: Any) -> Any:
+        def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> Any:
             rows.append(torch.stack([keys[0], values[0]]))
             return tuple(torch.from_numpy(cached[which, layer]).unsqueeze(0) for which in range(2))
 
