@@ -117,13 +117,18 @@ def _manifest(model: Model, kernel: CompiledKernel, key: dict[str, Any]) -> dict
     return {
         "build": key,
         "model": {
-            "path": str(model.path.resolve()),
+            "path": str(_absolute(model.path)),
             "kind": model.kind,
             "architecture": model.graph.architecture,
             "random_seed": getattr(model.checkpoint, "seed", None),
         },
         "compiler": {"nvrtc": kernel.nvrtc, "resources": kernel.resources},
     }
+
+
+def _absolute(path: Path) -> Path:
+    """The absolute path, its last part as it was given: in the hub's cache a file is a link to one without a suffix."""
+    return path.parent.resolve() / path.name
 
 
 def _cached(path: Path, key: dict[str, Any]) -> Artifact | None:

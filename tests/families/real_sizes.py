@@ -22,6 +22,16 @@ def config(
     return base | {"max_position_embeddings": 32768} | dict(zip(names, sizes, strict=True)) | more
 
 
+WIDE = 5000
+"""Hidden sizes from here on take gigabytes a layer."""
+
+
+def with_layers(config: dict[str, Any], narrow: int, wide: int) -> dict[str, Any]:
+    """The config with at most so many layers; kernels do not depend on how many there are."""
+    most = wide if config["hidden_size"] >= WIDE else narrow
+    return config | {"num_hidden_layers": min(most, config["num_hidden_layers"])}
+
+
 CONFIGS: dict[str, dict[str, Any]] = {
     "mistral-7b": config(
         "MistralForCausalLM", "mistral", (4096, 14336, 32, 32, 8, 32000), sliding_window=1024, rms_norm_eps=1e-5

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.families.real_sizes import CONFIGS
+from tests.families.real_sizes import CONFIGS, WIDE, with_layers
 
 pytest.importorskip("torch")
 
-WIDE = 5000
-"""Hidden sizes from here on take gigabytes a layer."""
+NARROW_LAYERS, WIDE_LAYERS = 8, 4
+"""Enough for every kind of layer that a family has; tests of a GPU run side by side and share its memory."""
 
 
 @pytest.mark.parametrize("kv_dtype", ["fp16", "fp32"])
@@ -19,16 +19,10 @@ WIDE = 5000
 def test_steps_are_the_references(model: str, kv_dtype: str, tmp_path: Path) -> None:
     from tests.gpu.real_size import MAX_SEQ, built, check
 
-    wide = CONFIGS[model]["hidden_size"] >= WIDE
-    if wide and kv_dtype != "fp16":
+    if CONFIGS[model]["hidden_size"] >= WIDE and kv_dtype != "fp16":
         pytest.skip("the other K/V type is checked on the narrower models")
-    config = CONFIGS[model] | {"num_hidden_layers": layers(wide)}
+    config = with_layers(CONFIGS[model], NARROW_LAYERS, WIDE_LAYERS)
     check(built(config, kv_dtype, tmp_path), positions(config.get("sliding_window"), MAX_SEQ))
-
-
-def layers(wide: bool) -> int:
-    """Enough for every kind of layer that a family has; tests of a GPU run side by side and share its memory."""
-    return 4 if wide else 8
 
 
 def positions(window: int | None, max_seq: int) -> tuple[int, ...]:
