@@ -19,7 +19,6 @@ from amk.model.safetensors_checkpoint import SafetensorsCheckpoint
 from amk.model.verify import verify_checkpoint
 from amk.model.walker import walk
 
-
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 """Files that a folder's tokenizer is made from: of the tokenizers library, SentencePiece, a vocabulary with merges."""
 
