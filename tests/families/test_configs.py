@@ -160,6 +160,13 @@ def test_cwm_scales_its_rope_unless_told_otherwise() -> None:
     assert walk(config | {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}).rope.kind == "linear"
 
 
+def test_hyperclovax_as_published_names_code_that_transformers_has() -> None:
+    auto_map = {"AutoModelForCausalLM": "modeling_hyperclovax.HyperCLOVAXForCausalLM"}
+    graph = walk(config_of("hyperclovax") | {"auto_map": auto_map})
+    assert (graph.logits_divisor, len(graph.layers[0].norms())) == (8.0, 4)
+    assert walk(config_of("hyperclovax") | {"use_post_norm": False}).layers[0].post_attn_norm is None
+
+
 def test_old_gemma_says_gelu_and_means_its_approximation() -> None:
     graph = walk(config_of("gemma") | {"hidden_act": "gelu", "hidden_activation": None})
     assert graph.activation == "gelu_tanh"

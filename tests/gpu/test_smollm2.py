@@ -18,7 +18,6 @@ from amk.runtime.session import Session
 from amk.tape import pack_tape
 from tests.gpu.probe import Sliced, fresh, tape
 from tests.reference import smollm2
-from tests.reference.hf import hf_model
 
 MAX_SEQ = 2304
 RERUNS = 20
@@ -27,12 +26,6 @@ RERUNS = 20
 @pytest.fixture(scope="module", params=["fp16", "fp32"])
 def kv_dtype(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def hf(smollm2_gguf: Path) -> Any:
-    """transformers' model of the checkpoint, in fp32."""
-    return hf_model(open_model(smollm2_gguf))
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +43,8 @@ def machine_of(session: Session) -> CudaMachine:
 
 
 @pytest.mark.parametrize("name", smollm2.names(full=True))
-def test_logits_are_the_references(session: Session, kv_dtype: str, name: str, hf: Any) -> None:
-    smollm2.check_logits(fresh(session), smollm2.references()[name], kv_dtype, hf)
+def test_logits_are_the_references(session: Session, kv_dtype: str, name: str, smollm2_hf: Any) -> None:
+    smollm2.check_logits(fresh(session), smollm2.references()[name], kv_dtype, smollm2_hf)
 
 
 @pytest.mark.parametrize("name", smollm2.names(full=True))

@@ -41,5 +41,15 @@ def _multipliers(config: Config) -> dict[str, float]:
 
 GRANITE = Family("GraniteForCausalLM", "granite", _granite, LLAMA_DEFAULTS, reads=_READS)
 HYPERCLOVAX = Family(
-    "HyperCLOVAXForCausalLM", "hyperclovax", _hyperclovax, LLAMA_DEFAULTS, reads=_READS | {"use_post_norm"}
-)
+    "HyperCLOVAXForCausalLM",
+    "hyperclovax",
+    _hyperclovax,
+    LLAMA_DEFAULTS,
+    reads=_READS | {"use_post_norm"},
+    own_code=frozenset(
+        (
+            "configuration_hyperclovax.HyperCLOVAXConfig", "modeling_hyperclovax.HyperCLOVAXModel",
+            "modeling_hyperclovax.HyperCLOVAXForCausalLM",
+        )
+    ),
+)  # fmt: skip
