@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
-from amk.emit import compile_cubin, emit_source
+from amk.emit import CompiledKernel, compile_cubin, emit_source
 from amk.model.source import Model
 from amk.progress import SILENT, Progress
 from amk.runtime.cuda import CudaMachine
@@ -17,9 +16,11 @@ from amk.runtime.cuda.weights import tape_begins
 from amk.runtime.machine import Launch, Machine
 from schedule_ir import Tables, decode
 from schedule_ir.program import Program
+from schedule_ir.target import Target
 
 GUARD_BYTES = 1 << 16
 _CHUNK = 64 << 20
+CompileSource = Callable[[str, Target], CompiledKernel]
 
 
 class GuardedMemory(Memory):
@@ -89,10 +90,13 @@ class CudaRig:
 
     kind = "cuda"
 
-    def __init__(self, tables: Tables, cubin: bytes, model: Model, progress: Progress = SILENT) -> None:
+    def __init__(
+        self, tables: Tables, cubin: bytes, model: Model, progress: Progress = SILENT,
+        compile_source: CompileSource = compile_cubin,
+    ) -> None:  # fmt: skip
         self.tables, self.cubin, self.model = tables, cubin, model
         self.program: Program = decode(tables)
-        self._progress = progress
+        self._progress, self._compile = progress, compile_source
 
     def machine(self, model: Model | None = None, fill: int | None = None) -> Machine:
         """A CUDA machine, in guarded memory if `fill` is given."""
@@ -124,11 +128,8 @@ class CudaRig:
         return False
 
     def delayed(self) -> Machine | None:
-        """A kernel emitted with delays in every lane, where the emitter has that switch."""
-        source = delayed_source(self.program)
-        if source is None:
-            return None
-        kernel = compile_cubin(source, self.program.target)
+        """The same schedule in a kernel with delays in every lane."""
+        kernel = self._compile(emit_source(self.program, delays=True), self.program.target)
         return CudaMachine(self.tables, kernel.cubin, self.model, self._progress)
 
     def ms_per_token(self, machine: Machine, pos: int, steps: int) -> float | None:
@@ -137,8 +138,3 @@ class CudaRig:
         result = machine.run(Launch(pos, [17 % machine.vocab], steps, 0), lambda _: None)
         return machine.last_launch_ms / result.steps_done
 
-
-def delayed_source(program: Program) -> str | None:
-    """The source with injected delays, or None while the emitter has no such switch."""
-    emit: Any = emit_source
-    return str(emit(program, delays=True)) if "delays" in inspect.signature(emit).parameters else None
