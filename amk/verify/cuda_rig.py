@@ -137,4 +137,3 @@ class CudaRig:
         assert isinstance(machine, CudaMachine)
         result = machine.run(Launch(pos, [17 % machine.vocab], steps, 0), lambda _: None)
         return machine.last_launch_ms / result.steps_done
-
