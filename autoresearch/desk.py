@@ -116,7 +116,7 @@ class Desk:
         with self._lock:
             self._prepared()
             try:
-                with s.runs.worker(None, s.incumbent.spec, None) as worker:
+                with s.runs.worker(None, s.incumbent.spec, None) as worker, s.runs.turn(None):
                     return worker.call("timeline", {"pos": where}, s.settings.deadline("timeline"))
             except (RefusedError, WorkerLostError) as error:
                 return {"available": False, "reason": str(error)}

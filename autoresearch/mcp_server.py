@@ -77,6 +77,7 @@ def serve_night(session: Session) -> int:
 
     def prepare() -> None:
         supervisor.prelude()
+        supervisor.finish_pending()
         ready.set()
 
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,12 +30,13 @@ class Runs:
     settings: Settings
     fleet: Fleet
     stop: threading.Event = field(default_factory=threading.Event)
+    _device: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
     def worker(
         self, trial: Trial | None, candidate: dict[str, Any], incumbent: dict[str, Any] | None
     ) -> Iterator[Worker]:
-        """A fresh worker that knows its candidate. Its GPU seconds are counted, its end is recorded."""
+        """A fresh worker that knows its candidate. Its end is recorded. It may not use the GPU but in a `turn`."""
         self.check_stop()
         number = trial.number if trial else -self.study.journal.night
         with self.fleet.worker() as worker:
@@ -57,7 +58,19 @@ class Runs:
             finally:
                 worker.close()
                 seconds = round(time.monotonic() - started, 3)
-                self.study.add("run_end", {**identity, "gpu_seconds": seconds, "how": how}, trial=number)
+                self.study.add("run_end", {**identity, "seconds": seconds, "how": how}, trial=number)
+
+    @contextmanager
+    def turn(self, trial: Trial | None) -> Iterator[None]:
+        """The GPU, for one worker at a time. Its seconds are counted: they are what a search costs."""
+        with self._device if self.fleet.one_device else nullcontext():
+            self.check_stop()
+            started = time.monotonic()
+            try:
+                yield
+            finally:
+                number = trial.number if trial else -self.study.journal.night
+                self.study.add("turn", {"gpu_seconds": round(time.monotonic() - started, 3)}, trial=number)
 
     def _begin(self, worker: Worker, candidate: dict[str, Any], incumbent: dict[str, Any] | None) -> None:
         params = {
@@ -83,7 +96,7 @@ class Runs:
     def check_device(self) -> None:
         """After a loss: does the GPU still answer? Raises InfrastructureError if not."""
         try:
-            with self.fleet.worker() as worker:
+            with self.turn(None), self.fleet.worker() as worker:
                 worker.call("probe", {"mode": self.subject.mode}, self.settings.deadline("probe"))
         except (RefusedError, WorkerLostError) as error:
             self.study.add("infrastructure", {"reason": f"probe: {error}"[:2000]})

@@ -138,6 +138,7 @@ class Session:
             return supervisor.run(proposer, resume)
         with supervisor.night(resume):
             supervisor.prelude()
+            supervisor.finish_pending()
             reason = serve_process(proposer, Desk(supervisor, Path(proposer[0]).name), self._over)
             self.say(f"agent: {reason}")
             supervisor.runs.check_stop()
@@ -190,7 +191,7 @@ def make_session(
     """A session over local workers, unless another fleet is given. Raises UsageError for a proposer that is none."""
     if settings.proposer not in ("llm", MCP_AGENT):
         make_proposer(settings.proposer)
-    workers = fleet or LocalFleet(study.scratch)
+    workers = fleet or LocalFleet(study.scratch, size=settings.ahead)
     return Session(Supervisor(study, subject, settings, workers, say, _elsewhere(settings)), endpoint, say)
 
 

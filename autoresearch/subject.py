@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import amk
 from amk.artifact import MANIFEST, read_manifest
+from amk.bench.provenance import commit
 from amk.emit.compile import kernel_sources_sha256
 from amk.gpus import resolve
 from amk.model.source import open_model
@@ -85,6 +87,11 @@ def make_subject(
         kernels_sha256=kernel_sources_sha256(),
         default=knob_space().default,
     )
+
+
+def code_facts() -> dict[str, Any]:
+    """Which amk this is: version, and the commit if it runs from a checkout."""
+    return {"amk": amk.__version__, "commit": commit(Path(amk.__file__).parent)}
 
 
 def artifact_inputs(directory: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,7 @@ _NIGHT = (
     click.option("--hours", type=click.FloatRange(min=0, min_open=True), metavar="H", help="Wall-clock budget."),
     click.option("--trials", type=click.IntRange(min=0), metavar="N", help="Budget of candidates."),
     click.option("--gpu-seconds", type=click.FloatRange(min=0, min_open=True), metavar="S",
-                 help="Budget of seconds in which a worker runs."),
+                 help="Budget of seconds in which a worker holds the GPU."),
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="S"),
     click.option("--aa-pairs", type=click.IntRange(min=0), default=24, show_default=True,
                  help="Pairs of the A/A panel."),
@@ -65,6 +66,8 @@ _NIGHT = (
                  help="Smallest gain worth keeping, as a fraction."),
     click.option("--alpha", type=click.FloatRange(0, 0.5, min_open=True), default=0.05, show_default=True,
                  help="Chance that anything kept in the whole search is no gain."),
+    click.option("--ahead", type=click.IntRange(min=1), metavar="N",
+                 help="Candidates on their way at once; one has the GPU [default: half the cores, at most 4]."),
     click.option("--learn-from", type=FOLDER, multiple=True, metavar="DIR", help="Other searches to learn from."),
 )  # fmt: skip
 
@@ -108,9 +111,9 @@ def run(**given: Any) -> int:
     with ConsoleProgress().step("Reading the checkpoint"):
         study, subject = open_study(_request(given))
     click.echo(f"{study.folder}: {subject.mode} search", err=True)
-    session = make_session(study, subject, settings, _say, endpoint, _fleet(given, study, settings))
+    session = make_session(study, subject, settings, click.echo, endpoint, _fleet(given, study, settings))
     outcome = session.run()
-    return _ended(study, outcome.exit_code, outcome.reason)
+    return _ended(outcome.exit_code, outcome.reason)
 
 
 @research.command()
@@ -127,9 +130,9 @@ def resume(place: Path, mode: Any, model: Path | None, **given: Any) -> int:
     check_resumable(study)
     endpoint = _endpoint(given) if settings.proposer == "llm" else None
     subject = moved(study.subject, model)
-    session = make_session(study, subject, settings, _say, endpoint, _fleet(given, study, settings))
+    session = make_session(study, subject, settings, click.echo, endpoint, _fleet(given, study, settings))
     outcome = session.run(resume=True)
-    return _ended(study, outcome.exit_code, outcome.reason)
+    return _ended(outcome.exit_code, outcome.reason)
 
 
 @research.command()
@@ -259,6 +262,7 @@ def _settings(given: dict[str, Any]) -> Settings:
         agent_tokens=given.get("llm_tokens"),
         agent_money=given.get("llm_money"),
         workers=given.get("workers", 1),
+        ahead=given["ahead"] or max(1, min(4, (os.cpu_count() or 1) // 2)),
         learn_from=tuple(str(path) for path in given["learn_from"]),
     )
 
@@ -280,8 +284,7 @@ def _fleet(given: dict[str, Any], study: Study, settings: Settings) -> Any:
     return RayFleet(max(settings.workers, given.get("workers", 1)), address, gpus)
 
 
-def _ended(study: Study, code: int, reason: str) -> int:
+def _ended(code: int, reason: str) -> int:
     words = {0: "improved", 10: "nothing better", 130: "stopped"}
     click.echo(f"{words.get(code, code)}: {reason}")
-    click.echo(f"report: {study.folder / 'report.html'}")
     return code

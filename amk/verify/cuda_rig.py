@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import numpy.typing as npt
 
 from amk.emit import CompiledKernel, compile_cubin, emit_source
 from amk.model.source import Model
@@ -20,6 +22,7 @@ from schedule_ir.target import Target
 
 GUARD_BYTES = 1 << 16
 _CHUNK = 64 << 20
+_HASHERS = 4
 CompileSource = Callable[[str, Target], CompiledKernel]
 
 
@@ -85,6 +88,19 @@ class GuardedMachine(CudaMachine):
         call(driver().cuMemsetD8, self.kv_address, byte, self._kv_bytes())
 
 
+def _parts(constants: Sequence[tuple[int, int]]) -> Iterator[npt.NDArray[np.uint8]]:
+    """The bytes of device buffers, in chunks."""
+    for pointer, size in constants:
+        for begin in range(0, size, _CHUNK):
+            part = np.empty(min(_CHUNK, size - begin), np.uint8)
+            to_host(part, pointer + begin)
+            yield part
+
+
+def _hash(part: npt.NDArray[np.uint8]) -> bytes:
+    return hashlib.blake2b(part.data, digest_size=16).digest()
+
+
 class CudaRig:
     """A Program, its cubin and its model on the first GPU."""
 
@@ -112,13 +128,9 @@ class CudaRig:
         """Hash of weights, norms, biases and tables as they lie in device memory."""
         if not isinstance(machine, GuardedMachine):
             return None
-        digest = hashlib.blake2b(digest_size=16)
-        for pointer, size in machine.constants():
-            for begin in range(0, size, _CHUNK):
-                part = np.empty(min(_CHUNK, size - begin), np.uint8)
-                to_host(part, pointer + begin)
-                digest.update(part.data)
-        return digest.hexdigest()
+        with ThreadPoolExecutor(_HASHERS) as pool:  # hashing gigabytes in one thread takes longer than copying them
+            parts = [pool.submit(_hash, part) for part in _parts(machine.constants())]
+            return hashlib.sha256(b"".join(part.result() for part in parts)).hexdigest()
 
     def poison_kv(self, machine: Machine, fill: int) -> bool:
         """Set every byte of the K/V cache of a guarded machine."""

@@ -86,6 +86,11 @@ class FakeRungs:
         """To the protocol's own descriptor, which `serve` made by duplicating stdout."""
         os.write(self.script["fd"], data)
 
+    def do_against(self, incumbent: dict[str, Any]) -> dict[str, Any]:
+        self.incumbent = incumbent.get("knobs", {})
+        self.random.seed(json.dumps([self.spec, self.incumbent]) + self.script.get("salt", ""))
+        return {}
+
     def do_lower(self) -> dict[str, Any]:
         known = {k: v for k, v in self.spec.items() if k not in self.script.get("without_effect", ())}
         return {"content": hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()}
@@ -113,6 +118,9 @@ class FakeRungs:
 
     def do_energy(self) -> dict[str, Any]:
         return {"candidate": 0.5, "incumbent": 0.6}
+
+    def do_machine(self) -> dict[str, Any]:
+        return {"device": "fake"}
 
     def do_timeline(self, pos: int) -> dict[str, Any]:
         return {"available": True, "pos": pos, "lanes": {"compute": 0.3, "stream": 0.5}}
