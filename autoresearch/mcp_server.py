@@ -48,9 +48,10 @@ def make_server(desk: Desk) -> Any:
         """Budgets, verdicts so far, and the last trials."""
         return await ask("status", {})
 
-    async def best() -> dict[str, Any]:
-        """The best candidate so far and its factor over the default schedule."""
-        return await ask("best", {})
+    async def best(confirm: bool = False) -> dict[str, Any]:
+        """The best candidate so far and its factor over the default schedule. With confirm=true it is measured against
+        the default directly, in a fresh process: the factor with its confidence interval, to end a search with."""
+        return await ask("best", {"confirm": confirm})
 
     async def timeline(pos: int | None = None) -> dict[str, Any]:
         """Where a token's time goes in the best schedule, at a position."""

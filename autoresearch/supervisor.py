@@ -238,12 +238,12 @@ class Supervisor:
 
     def finish(self) -> Outcome:
         """Compare the winner with the default once more, and close the night."""
-        key, reason = self.subject.key, self.over() or "no more proposals"
+        reason = self.over() or "no more proposals"
         winner = self.incumbent
-        baseline = self.study.history.trials[self.study.history.baselines[key]]
+        baseline = self.baseline
         outcome = Outcome(NOTHING_BETTER, reason)
-        if winner.number != baseline.number:
-            seen = self.headline(winner, baseline)
+        if not self.is_default(winner):
+            seen = self.headline(winner)
             if seen["high"] >= 0:
                 self.study.add(
                     "demoted", {"trial": winner.number, "to": baseline.number, "reason": "no gain over the default"}
@@ -253,12 +253,21 @@ class Supervisor:
         self._end(outcome)
         return outcome
 
-    def headline(self, winner: Trial, baseline: Trial) -> dict[str, Any]:
+    @property
+    def baseline(self) -> Trial:
+        """The trial of the default schedule."""
+        return self.study.history.trials[self.study.history.baselines[self.subject.key]]
+
+    def is_default(self, trial: Trial) -> bool:
+        """Whether a trial is that of the default schedule."""
+        return trial.number == self.baseline.number
+
+    def headline(self, winner: Trial) -> dict[str, Any]:
         """The winner directly against the default: of this night, measured now if it was not yet."""
         known = self.current.headline
         if known is not None and known["trial"] == winner.number:
             return known
-        seen = compare_with_baseline(self.runs, winner, baseline, "headline")
+        seen = compare_with_baseline(self.runs, winner, self.baseline, "headline")
         self.study.add("headline", seen)
         interval = f"{factor(seen['log_ratio']):.4f}x [{factor(seen['high']):.4f}, {factor(seen['low']):.4f}]"
         self._say(f"trial {winner.number} against the default: {interval} ({seen['pairs']} pairs)")
