@@ -12,7 +12,7 @@ from typing import Any
 from autoresearch.errors import InfrastructureError
 from autoresearch.history import Trial
 from autoresearch.link import Fleet, RefusedError, Worker, WorkerLostError
-from autoresearch.settings import Settings
+from autoresearch.settings import Settings, gate_seed
 from autoresearch.study import Study
 from autoresearch.subject import Subject
 
@@ -85,7 +85,7 @@ class Runs:
     @property
     def gate_seed(self) -> int:
         """Fresh inputs for the gates every night, the same ones for all its candidates."""
-        return 1000 * self.settings.seed + self.study.journal.night
+        return gate_seed(self.settings.seed, self.study.journal.night)
 
     def check_stop(self) -> None:
         """Raise StoppedError once the night was asked to end; InfrastructureError if the disk is nearly full."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from amk.device import devices
 from amk.errors import DeviceError, UsageError
 from autoresearch.agent_process import serve_process
+from autoresearch.ask_gpu import first_gpu
 from autoresearch.budget import agent_spent
 from autoresearch.desk import Desk
 from autoresearch.history import History
@@ -66,8 +66,20 @@ def open_study(request: Request) -> tuple[Study, Subject]:
         request, mode, model=request.place, gpu=gpu, max_seq=request.max_seq, kv_dtype=request.kv_dtype,
         random_seed=request.random_weights,
     )  # fmt: skip
-    root = request.out or Path(f"{Path(subject.model).stem}-{subject.target['name']}-research")
-    return _study(root, mode), subject
+    return _study(_root(request, subject), mode), subject
+
+
+def cache_of(request: Request) -> tuple[Path, Subject]:
+    """The cache and subject of a measured search that may not have begun yet, on whatever machine."""
+    subject = _subject(
+        request, "measured", model=request.place, gpu=request.gpu, max_seq=request.max_seq, kv_dtype=request.kv_dtype,
+        random_seed=request.random_weights,
+    )  # fmt: skip
+    return _root(request, subject) / "measured" / "cache", subject
+
+
+def _root(request: Request, subject: Subject) -> Path:
+    return request.out or Path(f"{Path(subject.model).stem}-{subject.target['name']}-research")
 
 
 def _study(root: Path, mode: Mode) -> Study:
@@ -101,7 +113,7 @@ def choose_mode(request: Request) -> Mode:
     if request.mode == "predicted":
         return "predicted"
     try:
-        devices()
+        first_gpu()
     except DeviceError as error:
         if request.mode == "measured":
             raise UsageError(f"--mode measured: {error}") from error

@@ -30,6 +30,11 @@ DEADLINES: Mapping[str, float] = {
 LEAST_HEADLINE_PAIRS = 10
 
 
+def gate_seed(seed: int, night: int) -> int:
+    """Fresh inputs for the gates every night, the same ones for all its candidates."""
+    return 1000 * seed + night
+
+
 @dataclass(frozen=True)
 class Settings:
     """Of one night. `hours`, `trials`, `gpu_seconds`, `agent_tokens` and `agent_money` are budgets; None: no limit.

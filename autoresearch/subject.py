@@ -12,9 +12,9 @@ import amk
 from amk.artifact import MANIFEST, read_manifest
 from amk.bench.provenance import commit
 from amk.emit.compile import kernel_sources_sha256
-from amk.gpus import resolve
 from amk.model.source import open_model
 from amk.pipeline import DEFAULT_MAX_SEQ
+from autoresearch.ask_gpu import find_gpu
 from autoresearch.space import knob_space
 from autoresearch.workload import Workload, default_workload, from_json
 from schedule_ir.target import Target
@@ -79,7 +79,7 @@ def make_subject(
         model=str(opened.path.resolve()),
         random_seed=random_seed,
         digest=opened.checkpoint.digest,
-        target=asdict(resolve(gpu).as_target()),
+        target=asdict(find_gpu(gpu).as_target()),
         max_seq=length,
         kv_dtype=kv_dtype,
         workload=(workload or default_workload(length)).to_json(),

@@ -226,6 +226,20 @@ def export(place: Path, mode: Any, form: str, events: bool, out: Path | None) ->
 
 
 @research.command()
+@options(_SUBJECT[:-2], _SUBJECT[-1:])
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="S", help="Of the search.")
+@click.option("--nights", type=click.IntRange(min=1), default=1, show_default=True, metavar="N")
+def prepare(seed: int, nights: int, **given: Any) -> None:
+    """Compute the oracle's answers for a measured search of MODEL, which needs no GPU; the search finds them."""
+    from autoresearch.prepare import prepare as compute
+    from autoresearch.session import cache_of
+
+    cache, subject = cache_of(_request({**given, "mode": "measured"}))
+    compute(subject, cache, seed, nights, click.echo)
+    click.echo(f"{cache}: ready for {nights} nights of {subject}")
+
+
+@research.command()
 @options(_SUBJECT, _NIGHT)
 def serve(**given: Any) -> int:
     """Be an MCP server over stdio: an agent searches DIR or MODEL with six tools, until it leaves."""
