@@ -85,7 +85,7 @@ def describe(evidence: Mapping[str, Any]) -> str:
     """An entry's evidence in a few words."""
     positions = ", ".join(f"{point['pos']:,}" for point in evidence["workload"])
     interval = f"{evidence['factor']:.3f}x [{evidence['low']:.3f}, {evidence['high']:.3f}]"
-    return f"{interval} the default's speed at position {positions}, measured {evidence['date']}"
+    return f"{interval} over the default before it at position {positions}, measured {evidence['date']}"
 
 
 def shape_of(graph: ModelGraph) -> dict[str, Any]:

@@ -80,6 +80,7 @@ class Night:
     panel: list[dict[str, Any]] = field(default_factory=list)
     headline: dict[str, Any] | None = None
     infrastructure: list[str] = field(default_factory=list)
+    code: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -143,7 +144,8 @@ def fold(events: Iterable[Event], history: History | None = None) -> History:
 
 def _night(history: History, event: Event) -> None:
     history.subjects.setdefault(event.subject, event.body["subject"])
-    history.nights[event.night] = Night(event.night, event.subject, event.body["settings"], event.wall)
+    made = Night(event.night, event.subject, event.body["settings"], event.wall, code=event.body.get("code", {}))
+    history.nights[event.night] = made
 
 
 def _night_end(history: History, event: Event) -> None:

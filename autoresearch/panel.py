@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from autoresearch.errors import InfrastructureError
@@ -103,6 +104,7 @@ def compare_with_baseline(runs: Runs, winner: Trial, baseline: Trial, phase: str
         "high": seen.high,
         "pairs": seen.pairs,
         "alpha": runs.settings.alpha,
+        "date": datetime.now(UTC).date().isoformat(),
         "energy": facts["energy"],
         "machine": facts["machine"],
         "timelines": {"before": before, "after": facts["timeline"]},

@@ -25,9 +25,8 @@ from autoresearch.proposers.llm import Endpoint, LanguageModel
 from autoresearch.report import write_report
 from autoresearch.runs import StoppedError
 from autoresearch.settings import Settings, settings_from_json
-from autoresearch.space import knob_space
 from autoresearch.study import JOURNAL, MODES, Study, find_study, root_of
-from autoresearch.subject import Mode, Subject, artifact_inputs, is_artifact, make_subject
+from autoresearch.subject import Mode, Subject, artifact_inputs, default_setting, is_artifact, make_subject
 from autoresearch.supervisor import Outcome, Supervisor
 from autoresearch.workload import Workload, at_positions, read_workload
 
@@ -99,7 +98,8 @@ def _renewed(subject: Subject, request: Request) -> Subject:
 
     workload = _workload(request, subject.max_seq)
     points = workload.to_json() if workload else subject.workload
-    return replace(subject, kernels_sha256=kernel_sources_sha256(), default=knob_space().default, workload=points)
+    default = default_setting(subject.target["name"], subject.shape, subject.kv_dtype)
+    return replace(subject, kernels_sha256=kernel_sources_sha256(), default=default, workload=points)
 
 
 def _workload(request: Request, max_seq: int) -> Workload | None:
@@ -145,6 +145,8 @@ class Session:
         supervisor, name = self.supervisor, self.supervisor.settings.proposer
         if name == "llm":
             return supervisor.run(self._language_model(), resume)
+        if name == MCP_AGENT:  # the agent has left: what it left unfinished is brought to its end
+            return supervisor.run_rest()
         proposer = make_proposer(name)
         if not isinstance(proposer, list):
             return supervisor.run(proposer, resume)

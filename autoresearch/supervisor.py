@@ -72,6 +72,13 @@ class Supervisor:
                 self.search(proposer)
             return self.finish()
 
+    def run_rest(self) -> Outcome:
+        """The rest of a night whose agent has left."""
+        with self.night(resume=True):
+            self.prelude()
+            self.finish_pending()
+            return self.finish()
+
     @contextmanager
     def night(self, resume: bool = False) -> Any:
         """Hold the folder and a night in the journal; failures of the infrastructure end it as such."""

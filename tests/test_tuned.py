@@ -164,7 +164,10 @@ def test_the_command_says_so(model: Path, entry: Entry, ship: Callable[..., None
         return done.stdout
 
     ship(entry)
-    assert "Schedule: tuned, 1.120x [1.100, 1.140] the default's speed at position 4,032, measured 2026-01-31" in run()
+    assert (
+        "Schedule: tuned, 1.120x [1.100, 1.140] over the default before it at position 4,032, measured 2026-01-31"
+        in run()
+    )
     assert "tuned" not in run("--no-tuned")
 
 

@@ -184,6 +184,22 @@ def best(place: Path, mode: Any, out: Path | None, as_json: bool) -> None:
 
 @research.command()
 @directory
+@click.option("--table", type=FOLDER, metavar="FILE", help="Table to write to [default: the one that amk build reads].")
+@click.option("--commit", metavar="HASH", help="Of the sources, where the search did not run in a git checkout.")
+def adopt(place: Path, mode: Any, table: Path | None, commit: str | None) -> None:
+    """Make the best measured schedule of DIR the default for its GPU and shape: an entry of the tuned table."""
+    from amk.tuned import describe
+    from autoresearch.adopt import TABLE
+    from autoresearch.adopt import adopt as write_entry
+    from autoresearch.study import find_study
+
+    study, target = find_study(place, mode), table or TABLE
+    entry = write_entry(study, study.subject, target, commit)
+    click.echo(f"{target}: {entry.gpu}, {entry.evidence['model']}: {describe(entry.evidence)}")
+
+
+@research.command()
+@directory
 @click.argument("trial", type=click.IntRange(min=1))
 @click.option("--pairs", type=click.IntRange(min=4), default=20, show_default=True)
 @json_option

@@ -61,6 +61,12 @@ class FakeRungs:
     def fault_crash(self) -> None:
         os.kill(os.getpid(), 11)
 
+    def fault_crash_once(self) -> None:
+        mark = Path(self.script["log"]).with_suffix(".crashed")
+        if not mark.exists():
+            mark.touch()
+            self.fault_crash()
+
     def fault_nonsense(self) -> None:
         self.write_raw(b"no JSON at all\n")
 

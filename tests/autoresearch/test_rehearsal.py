@@ -11,6 +11,7 @@ import pytest
 
 from autoresearch.errors import IMPROVED
 from autoresearch.history import Trial, factor
+from autoresearch.prepare import prepare
 from autoresearch.process import LocalFleet
 from autoresearch.report import write_report
 from autoresearch.study import Study
@@ -88,6 +89,15 @@ def test_one_worker_at_a_time_has_the_device(night: Supervisor) -> None:
     uses = sorted(json.loads(line)[1:] for line in log.read_text().splitlines())
     assert len(uses) > 20
     assert all(first[1] <= second[0] for first, second in pairwise(uses))
+
+
+def test_prepared_answers_are_the_ones_that_a_night_asks_for(night: Supervisor, tmp_path: Path) -> None:
+    said: list[str] = []
+    prepare(night.subject, tmp_path, night.settings.seed, 1, said.append)
+    ready = {path.name: path.read_bytes() for path in (tmp_path / "oracle").iterdir()}
+    asked = {path.name: path.read_bytes() for path in (night.study.cache / "oracle").iterdir()}
+    assert ready == asked
+    assert len(said) == len(ready) == 3
 
 
 def test_what_counts_as_gpu_time_is_the_turns(night: Supervisor) -> None:
