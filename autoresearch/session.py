@@ -136,7 +136,7 @@ class Session:
             with stop_signals(supervisor.runs.stop):
                 return self._drive(resume)
         except StoppedError:
-            return Outcome(STOPPED, "stopped; amk research resume goes on from here")
+            return Outcome(STOPPED, "amk research resume goes on from here")
         finally:
             report = write_report(supervisor.study, supervisor.subject)
             self.say(f"report: {report}")

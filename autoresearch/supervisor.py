@@ -134,7 +134,10 @@ class Supervisor:
             self._say(f"trial {trial.number}: the default schedule, up the whole ladder")
             self._climb(trial)
         if trial.verdict != BASELINE:
-            raise InfrastructureError(f"the default schedule fails at rung {trial.rung}: {trial.reason}")
+            raise InfrastructureError(
+                f"the default schedule fails at rung {trial.rung}: {trial.reason}; look at it with amk verify, and "
+                "search in another folder (--out) once that passes"
+            )
         return trial
 
     @property
