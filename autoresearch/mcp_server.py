@@ -24,7 +24,7 @@ def make_server(desk: Desk) -> Any:
         from mcp.server.fastmcp import FastMCP
     except ImportError:
         raise UsageError("amk research serve needs the MCP SDK; pip install 'amk[research]'") from None
-    server = FastMCP("amk-research", instructions=INSTRUCTIONS)
+    server = FastMCP("amk-research", instructions=INSTRUCTIONS, log_level="WARNING")
     lock = threading.Lock()
 
     async def ask(method: str, params: dict[str, Any]) -> dict[str, Any]:

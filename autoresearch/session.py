@@ -17,6 +17,7 @@ from autoresearch.agent_process import serve_process
 from autoresearch.ask_gpu import first_gpu
 from autoresearch.budget import agent_spent
 from autoresearch.desk import Desk
+from autoresearch.errors import InfrastructureError
 from autoresearch.history import History
 from autoresearch.link import Fleet
 from autoresearch.process import LocalFleet
@@ -109,14 +110,14 @@ def _workload(request: Request, max_seq: int) -> Workload | None:
 
 
 def choose_mode(request: Request) -> Mode:
-    """Measured where there is a GPU, else predicted; or as asked, if that can be."""
+    """Measured where there is a GPU, else predicted; or as asked. Raises InfrastructureError if that cannot be."""
     if request.mode == "predicted":
         return "predicted"
     try:
         first_gpu()
     except DeviceError as error:
         if request.mode == "measured":
-            raise UsageError(f"--mode measured: {error}") from error
+            raise InfrastructureError(f"--mode measured: {error}") from error
         return "predicted"
     return "measured"
 

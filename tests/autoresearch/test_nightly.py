@@ -68,6 +68,6 @@ def test_it_goes_on_with_a_night_or_begins_one(resume: int, code: int, ran: bool
     assert [line.split()[0] for line in commands] == (["resume", "run", "status"] if ran else ["resume", "status"])
     assert "--model model" in commands[0]
     if ran:
-        assert commands[1].endswith("--hours 24 --max-seq 64")
+        assert commands[1].endswith("--hours 24 --mode measured --max-seq 64")
     pages = list((tmp_path / "search" / "measured").glob("report-*.html"))
     assert len(pages) == 1
