@@ -121,7 +121,7 @@ class Desk:
         with self._lock:
             self._prepared()
             try:
-                with s.runs.worker(None, s.incumbent.spec, None) as worker, s.runs.turn(None):
+                with s.runs.worker(None, s.incumbent.spec, None) as worker, s.runs.turn(None, worker):
                     return worker.call("timeline", {"pos": where}, s.settings.deadline("timeline"))
             except (RefusedError, WorkerLostError) as error:
                 return {"available": False, "reason": str(error)}

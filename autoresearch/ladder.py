@@ -86,13 +86,13 @@ class Ladder:
             if not self._climbed(trial, worker, ON_PAPER):
                 return
             self._prepare(worker, delays=False)
-            with self.runs.turn(trial):
+            with self.runs.turn(trial, worker):
                 if not self._look(trial, self._face(worker), worker):
                     return
         with self.runs.worker(trial, trial.spec, None) as worker:
             self._rung(trial, "proof", worker, "validate", {"resources": True})
             self._prepare(worker, delays=True)
-            with self.runs.turn(trial):
+            with self.runs.turn(trial, worker):
                 self._decide(trial, self._face(worker), worker)
 
     def _prepare(self, worker: Worker, delays: bool) -> None:

@@ -56,7 +56,7 @@ def _facing(runs: Runs, candidate: Trial, incumbent: Trial) -> Iterator[Worker]:
     """A fresh worker that has the GPU, both sides lowered and compiled before."""
     with runs.worker(None, candidate.spec, incumbent.spec) as worker:
         worker.call("prepare", {"delays": False}, runs.settings.deadline("prepare"))
-        with runs.turn(None):
+        with runs.turn(None, worker):
             yield worker
 
 

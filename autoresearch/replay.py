@@ -47,7 +47,7 @@ def _again(runs: Runs, trial: Trial, against: Trial, until: int) -> tuple[str, d
     with runs.worker(None, trial.spec, against.spec) as worker:
         content = worker.call("lower", {}, settings.deadline("lower"))["content"]
         worker.call("prepare", {"delays": False}, settings.deadline("prepare"))
-        with runs.turn(None):
+        with runs.turn(None, worker):
             gates = worker.call("gates", {"full": False}, settings.deadline("gates"))
             floors = runs.floors(worker)
             for index in range(runs.pair_count(pseudo, phase), until):

@@ -61,14 +61,19 @@ class Runs:
                 self.study.add("run_end", {**identity, "seconds": seconds, "how": how}, trial=number)
 
     @contextmanager
-    def turn(self, trial: Trial | None) -> Iterator[None]:
-        """The GPU, for one worker at a time. Its seconds are counted: they are what a search costs."""
+    def turn(self, trial: Trial | None, worker: Worker | None = None) -> Iterator[None]:
+        """The GPU, for one worker at a time, which ends with its turn: the next needs the memory.
+
+        Its seconds are counted: they are what a search costs.
+        """
         with self._device if self.fleet.one_device else nullcontext():
             self.check_stop()
             started = time.monotonic()
             try:
                 yield
             finally:
+                if worker is not None:
+                    worker.close()
                 number = trial.number if trial else -self.study.journal.night
                 self.study.add("turn", {"gpu_seconds": round(time.monotonic() - started, 3)}, trial=number)
 
