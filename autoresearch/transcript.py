@@ -95,9 +95,9 @@ def _preamble(entries: Sequence[dict[str, Any]], command: Sequence[str]) -> str:
     }
     what = told.get(frozenset(modes), f"**Modes: {', '.join(sorted(modes)) or 'unknown'}.**")
     return (
-        f"{what} The client is a script, `autoresearch/example_agent.py`: it knows the MCP handshake, the tools'\n"
+        f"{what}\n\nThe client is a script, `autoresearch/example_agent.py`: it knows the MCP handshake, the tools'\n"
         f"descriptions and their answers, and nothing else. The server was started as\n`{_without_places(command)}`.\n"
-        "Answers are shortened here; the recording has every message."
+        "Answers are shortened here; the recording beside this file has every message."
     )
 
 
