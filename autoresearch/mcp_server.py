@@ -14,9 +14,9 @@ from autoresearch.session import Session
 INSTRUCTIONS = """Search for a faster schedule of a CUDA kernel that decodes tokens. Start with describe_space.
 A candidate is {"knobs": {NAME: VALUE, ...}}; knobs that you leave out have their default. validate is cheap and returns
 witnesses; submit takes it up the whole ladder (proof, compile, correctness, paired measurement against the best so far)
-and returns the verdict. You never report latencies: they are measured, or predicted by a cost model where `mode` says so.
-Move one or two knobs at a time from best, read the reasons of refusals, use timeline to see where the time goes, stop when
-status says that the budget is used up, and end with best(confirm=true)."""
+and returns the verdict. You never report latencies: they are measured, or predicted by a cost model where `mode` says
+so. Move one or two knobs at a time from best, read the reasons of refusals, use timeline to see where the time goes,
+stop when status says that the budget is used up, and end with best(confirm=true)."""
 
 
 def make_server(desk: Desk) -> Any:
