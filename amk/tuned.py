@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from datetime import date
 from importlib.resources import files
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any
 
 from amk.errors import ArtifactError
 from amk.lower import Knobs
-from amk.model.graph import Layer, Linear, ModelGraph
+from amk.model.graph import ModelGraph, TensorRef
 
 FORMAT = 1
 KV_DTYPES = ("fp16", "bf16", "fp32")
@@ -90,8 +90,8 @@ def describe(evidence: Mapping[str, Any]) -> str:
 
 def shape_of(graph: ModelGraph) -> dict[str, Any]:
     """What of a model decides its schedule: sizes, and a hash of which ops its layers take. No weights, no names."""
-    structure = [graph.activation, bool(graph.score_cap), bool(graph.logits_cap), graph.rope.dim, _biased(graph.head)]
-    layers = [_structure(layer) for layer in graph.layers]
+    structure = [graph.activation, bool(graph.score_cap), bool(graph.logits_cap), graph.rope.dim, _plain(graph.head)]
+    layers = [_plain(layer) for layer in graph.layers]
     return {
         "hidden": graph.hidden,
         "intermediate": graph.intermediate,
@@ -105,15 +105,13 @@ def shape_of(graph: ModelGraph) -> dict[str, Any]:
     }
 
 
-def _structure(layer: Layer) -> list[Any]:
-    linears = (layer.q, layer.k, layer.v, layer.o, layer.gate, layer.up, layer.down)
-    norms = (layer.attn_norm, layer.mlp_norm, layer.post_attn_norm, layer.post_mlp_norm, layer.q_norm, layer.k_norm)
-    sizes = [norm.shape[0] if norm else 0 for norm in norms]
-    return [[_biased(linear) for linear in linears], sizes, layer.window, layer.rope is not None]
-
-
-def _biased(linear: Linear) -> bool:
-    return linear.bias is not None
+def _plain(value: Any) -> Any:
+    """A part of a graph without its names: shapes of tensors, and every other field as it is."""
+    if isinstance(value, TensorRef):
+        return list(value.shape)
+    if is_dataclass(value):
+        return [_plain(getattr(value, field.name)) for field in fields(value)]
+    return value
 
 
 # Looking up
