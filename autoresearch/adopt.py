@@ -9,8 +9,7 @@ from typing import Any
 import amk
 from amk.emit.compile import kernel_sources_sha256
 from amk.errors import UsageError
-from amk.model.source import open_model
-from amk.tuned import Entry, entry_of, parse, shape_of, with_entry, write_table
+from amk.tuned import Entry, entry_of, parse, with_entry, write_table
 from autoresearch.best import best_trial, latest_headline
 from autoresearch.history import History, Night, factor
 from autoresearch.study import Study
@@ -46,10 +45,9 @@ def entry_from(study: Study, subject: Subject, commit: str | None) -> Entry:
     if trial.setting is None or headline is None or headline["high"] >= 0:
         raise UsageError(f"{study.folder}: no setting of knobs is confirmed to be faster than the default")
     night = next(n for n in history.nights.values() if n.headline is headline)
-    model = open_model(subject.model, subject.random_seed)
     data = {
         "gpu": subject.target["name"],
-        "shape": shape_of(model.graph),
+        "shape": dict(subject.shape),  # the model may lie on another machine
         "kv_dtype": subject.kv_dtype,
         "knobs": dict(trial.setting),
         "evidence": _evidence(history, subject, night, headline, commit),

@@ -168,17 +168,20 @@ def report(place: Path, mode: Any, out: Path | None) -> None:
 @research.command()
 @directory
 @click.option("--export", "out", type=FOLDER, metavar="OUT", help="Build the best schedule as an artifact at OUT.")
+@click.option("--model", type=FOLDER, metavar="MODEL", help="Where the model lies now, if it was moved.")
 @json_option
-def best(place: Path, mode: Any, out: Path | None, as_json: bool) -> None:
+def best(place: Path, mode: Any, out: Path | None, model: Path | None, as_json: bool) -> None:
     """Print the best schedule of DIR with its provenance; with --export, build it."""
     from autoresearch.best import export_artifact, provenance
+    from autoresearch.session import moved
     from autoresearch.study import find_study
 
     study = find_study(place, mode)
-    facts = provenance(study, study.subject)
+    subject = moved(study.subject, model)
+    facts = provenance(study, subject)
     click.echo(json.dumps(facts) if as_json else json.dumps(facts, indent=1))
     if out is not None:
-        artifact = export_artifact(study, study.subject, out, ConsoleProgress())
+        artifact = export_artifact(study, subject, out, ConsoleProgress())
         click.echo(f"{artifact.path}: built from trial {facts['trial']}", err=True)
 
 
@@ -202,15 +205,16 @@ def adopt(place: Path, mode: Any, table: Path | None, commit: str | None) -> Non
 @directory
 @click.argument("trial", type=click.IntRange(min=1))
 @click.option("--pairs", type=click.IntRange(min=4), default=20, show_default=True)
+@click.option("--model", type=FOLDER, metavar="MODEL", help="Where the model lies now, if it was moved.")
 @json_option
-def replay(place: Path, trial: int, mode: Any, pairs: int, as_json: bool) -> None:
+def replay(place: Path, trial: int, mode: Any, pairs: int, model: Path | None, as_json: bool) -> None:
     """Check and measure a TRIAL of DIR again, in a fresh process; its verdict stays."""
     from autoresearch.replay import replay as replay_trial
-    from autoresearch.session import last_settings, make_session
+    from autoresearch.session import last_settings, make_session, moved
     from autoresearch.study import find_study
 
     study = find_study(place, mode)
-    session = make_session(study, study.subject, last_settings(study), _say)
+    session = make_session(study, moved(study.subject, model), last_settings(study), _say)
     facts = replay_trial(session.supervisor, trial, pairs)
     if as_json:
         click.echo(json.dumps(facts))
