@@ -16,8 +16,10 @@ from amk.gpus import resolve
 from amk.lower import Knobs, lower
 from amk.model.source import Model, open_model
 from amk.progress import SILENT, Progress
+from amk.tuned import Entry, find, shape_of
 from schedule_ir.codec import Tables, encode
 from schedule_ir.layout import KSTEP, KV_ELEMENT_BYTES, ceil_to
+from schedule_ir.program import Program
 from schedule_ir.target import Target
 
 DEFAULT_MAX_SEQ = 8192
@@ -34,20 +36,24 @@ def build(
     random_weights: int | None = None,
     force: bool = False,
     knobs: Knobs | None = None,
+    tuned: bool = True,
     progress: Progress | None = None,
 ) -> Artifact:
     """Build an artifact of `model` for `gpu` at `out`; an artifact there of the same inputs is returned as it is.
 
-    `max_seq` is the longest sequence in tokens, `kv_dtype` one of fp16, bf16, fp32. Raises AmkError: of the model
-    (UnsupportedModelError), the schedule (RejectedProgramError), the target (UsageError, DeviceError) or the folder
-    (ArtifactError).
+    `max_seq` is the longest sequence in tokens, `kv_dtype` one of fp16, bf16, fp32. The schedule is that of `knobs`;
+    without them the one that was tuned for this GPU and shape (`amk.tuned`), unless `tuned` is false, or the default.
+    Raises AmkError: of the model (UnsupportedModelError), the schedule (RejectedProgramError), the target (UsageError,
+    DeviceError) or the folder (ArtifactError).
     """
     show = progress or SILENT
     target = resolve(gpu).as_target()
     with show.step("Reading the checkpoint"):
         opened = open_model(model, random_weights)
     length = _sequence_length(opened, max_seq)
-    key = _build_key(opened, target, length, kv_dtype, knobs or Knobs())
+    entry = find(target.name, shape_of(opened.graph), kv_dtype) if tuned and knobs is None else None
+    chosen = entry.as_knobs() if entry else knobs or Knobs()
+    key = _build_key(opened, target, length, kv_dtype, chosen, entry)
     path = Path(out) if out is not None else Path(f"{opened.path.stem}-{target.name}")
     cached = None if force else _cached(path, key)
     if cached is not None:
@@ -55,14 +61,26 @@ def build(
     check_replaceable(path)
     _check_memory(opened, target, length, kv_dtype)
     with show.step("Scheduling"):
-        program = lower(opened.graph, target, length, kv_dtype, knobs)
+        program = _lower(opened, target, length, kv_dtype, chosen, entry)
         tables = encode(program)
     with show.step("Compiling the kernel"):
         source = emit_source(program)
         kernel = compile_cubin(source, target)
     with show.step("Proving the schedule"):
-        certificate = prove(tables, opened, target, kernel)
+        certificate = prove(tables, opened, target, kernel) | {"tuned": key["tuned"]}
     return write_artifact(path, _manifest(opened, kernel, key), tables, source, kernel.cubin, certificate)
+
+
+def _lower(model: Model, target: Target, max_seq: int, kv_dtype: str, knobs: Knobs, entry: Entry | None) -> Program:
+    """The schedule. A tuned setting that does not fit this length is told as such."""
+    try:
+        return lower(model.graph, target, max_seq, kv_dtype, knobs)
+    except RejectedProgramError as error:
+        if entry is None:
+            raise
+        raise RejectedProgramError(
+            f"{error}; its knobs were tuned for this shape; --no-tuned takes the default"
+        ) from error
 
 
 def prove(tables: Tables, model: Model, target: Target, kernel: CompiledKernel) -> dict[str, Any]:
@@ -99,7 +117,9 @@ def _check_memory(model: Model, target: Target, max_seq: int, kv_dtype: str) -> 
         )
 
 
-def _build_key(model: Model, target: Target, max_seq: int, kv_dtype: str, knobs: Knobs) -> dict[str, Any]:
+def _build_key(
+    model: Model, target: Target, max_seq: int, kv_dtype: str, knobs: Knobs, entry: Entry | None
+) -> dict[str, Any]:
     """Everything that the artifact depends on; equal keys give equal artifacts."""
     return {
         "amk": amk.__version__,
@@ -110,6 +130,7 @@ def _build_key(model: Model, target: Target, max_seq: int, kv_dtype: str, knobs:
         "max_seq": max_seq,
         "kv_dtype": kv_dtype,
         "knobs": asdict(knobs),
+        "tuned": None if entry is None else entry.provenance(),
     }
 
 
@@ -117,13 +138,18 @@ def _manifest(model: Model, kernel: CompiledKernel, key: dict[str, Any]) -> dict
     return {
         "build": key,
         "model": {
-            "path": str(model.path.resolve()),
+            "path": str(_absolute(model.path)),
             "kind": model.kind,
             "architecture": model.graph.architecture,
             "random_seed": getattr(model.checkpoint, "seed", None),
         },
         "compiler": {"nvrtc": kernel.nvrtc, "resources": kernel.resources},
     }
+
+
+def _absolute(path: Path) -> Path:
+    """The absolute path, its last part as it was given: in the hub's cache a file is a link to one without a suffix."""
+    return path.parent.resolve() / path.name
 
 
 def _cached(path: Path, key: dict[str, Any]) -> Artifact | None:

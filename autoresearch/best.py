@@ -18,7 +18,7 @@ from autoresearch.subject import Subject
 def provenance(study: Study, subject: Subject) -> dict[str, Any]:
     """What is known of the best trial: an entry for a table of tuned schedules."""
     history = study.refresh()
-    trial = _best(study, subject)
+    trial = best_trial(study, subject)
     headline = latest_headline(history, trial)
     return {
         "trial": trial.number,
@@ -52,7 +52,8 @@ def latest_headline(history: History, trial: Trial) -> dict[str, Any] | None:
     return found[-1] if found else None
 
 
-def _best(study: Study, subject: Subject) -> Trial:
+def best_trial(study: Study, subject: Subject) -> Trial:
+    """The trial to beat. Raises UsageError before the default schedule has passed."""
     best = study.history.incumbent(subject.key)
     if best is None:
         raise UsageError(f"{study.folder}: the default schedule has not passed yet; run the search first")
@@ -61,7 +62,7 @@ def _best(study: Study, subject: Subject) -> Trial:
 
 def export_artifact(study: Study, subject: Subject, out: Path, progress: Progress) -> Artifact:
     """Build the best trial at `out`: the same pipeline, proof included, as any build."""
-    trial = _best(study, subject)
+    trial = best_trial(study, subject)
     if trial.setting is None:
         raise UsageError(f"trial {trial.number} is a whole Program; its tables are in amk research export")
     return build(

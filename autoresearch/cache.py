@@ -18,18 +18,22 @@ from amk.emit.compile import CompiledKernel, compile_cubin, kernel_sources_sha25
 from amk.model.source import Model
 from amk.verify.gates import OracleFunction, plain_oracle
 from schedule_ir.program import Program
+from schedule_ir.target import Target
 
 
 class CompileCache:
-    """Compiles a Program, or takes the cubin of an equal source: many schedules share one."""
+    """Compiles, or takes the cubin that the same compiler made of an equal source: many schedules share one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def __call__(self, program: Program) -> CompiledKernel:
         """The kernel. Raises RejectedProgramError if the compiler refuses it."""
-        source, target = emit_source(program), program.target
-        path = self._folder / _hash(f"{kernel_sources_sha256()}\0{target.nvrtc_arch}\0{source}")
+        return self.source(emit_source(program), program.target)
+
+    def source(self, source: str, target: Target) -> CompiledKernel:
+        """The kernel of a source. Raises RejectedProgramError if the compiler refuses it."""
+        path = self._folder / _hash("\0".join((kernel_sources_sha256(), _nvrtc(), target.nvrtc_arch, source)))
         if (cached := _read_kernel(path)) is not None:
             return cached
         kernel = compile_cubin(source, target)
@@ -37,6 +41,16 @@ class CompileCache:
         facts = {"nvrtc": kernel.nvrtc, "resources": kernel.resources}
         write_whole(path.with_suffix(".json"), json.dumps(facts).encode())
         return kernel
+
+
+def _nvrtc() -> str:
+    """The compiler's version: a folder may travel to a machine that has another."""
+    try:
+        from cuda.bindings import nvrtc
+
+        return repr(nvrtc.nvrtcVersion()[1:])
+    except (ImportError, RuntimeError):
+        return "none"
 
 
 def _read_kernel(path: Path) -> CompiledKernel | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+from amk.emit import CompiledKernel, compile_cubin, emit_source
 from amk.errors import DeviceError
 from amk.model.source import Model
 from amk.runtime.machine import Launch, Machine
@@ -16,6 +18,7 @@ from autoresearch.telemetry import Telemetry
 from autoresearch.workload import Point
 from schedule_ir import Tables
 from schedule_ir.program import Program
+from schedule_ir.target import Target
 
 ENERGY_SECONDS = 1.5
 SHOWN = 10
@@ -40,6 +43,7 @@ class Prediction(Protocol):
 
 
 Predict = Callable[[Program, int], Prediction]
+CompileSource = Callable[[str, Target], CompiledKernel]
 
 
 class Engine(Protocol):
@@ -47,6 +51,12 @@ class Engine(Protocol):
 
     def rig(self, build: Build, model: Model) -> Rig:
         """What the gates run on."""
+
+    def prepare(self, build: Build) -> None:
+        """Compile ahead what the gates will need beside the kernel itself."""
+
+    def settle(self, machine: Machine) -> None:
+        """Before the first timing: make machines alike that have done different things."""
 
     def time(self, build: Build, machine: Machine | None, point: Point) -> float:
         """ms per token at a point of the workload."""
@@ -73,14 +83,29 @@ class GpuEngine:
 
     needs_machine = True
 
-    def __init__(self) -> None:
-        self._telemetry = Telemetry()
+    def __init__(self, compile_source: CompileSource = compile_cubin) -> None:
+        self._compile = compile_source
+
+    @cached_property
+    def _telemetry(self) -> Telemetry:
+        """Opened when first asked: a worker that waits for its turn leaves the driver alone."""
+        return Telemetry()
 
     def rig(self, build: Build, model: Model) -> Rig:
         """A CUDA rig."""
         from amk.verify.cuda_rig import CudaRig
 
-        return CudaRig(build.tables, build.cubin, model)
+        return CudaRig(build.tables, build.cubin, model, compile_source=self._compile)
+
+    def prepare(self, build: Build) -> None:
+        """The kernel with injected delays, into the cache."""
+        self._compile(emit_source(build.program, delays=True), build.program.target)
+
+    def settle(self, machine: Machine) -> None:
+        """The same random K/V for everyone: rows of zeros draw less power than real ones."""
+        from autoresearch.kv_fill import fill_kv
+
+        fill_kv(machine)
 
     def time(self, build: Build, machine: Machine | None, point: Point) -> float:  # noqa: ARG002
         """Event time of one launch, per token."""
@@ -104,10 +129,17 @@ class GpuEngine:
 
     def probe(self) -> dict[str, Any]:
         """Make a context and ask for its memory."""
-        from amk.device import first_device, memory
+        from amk.device import driver_version, first_device, memory
 
         device = first_device()
-        return {"device": device.name, "arch": device.arch, "free_bytes": memory(device.index).free_bytes}
+        return {
+            "device": device.name,
+            "arch": device.arch,
+            "sms": device.sms,
+            "free_bytes": memory(device.index).free_bytes,
+            "driver": self._telemetry.driver(),
+            "cuda": ".".join(map(str, driver_version())),
+        }
 
     def timeline(self, build: Build, model: Model, pos: int) -> dict[str, Any]:
         """From the clocks of a traced launch: the tasks that work longest, and the hand-offs that are waited for."""
@@ -145,6 +177,12 @@ class ModelEngine:
     def rig(self, build: Build, model: Model) -> Rig:
         """A CPU rig."""
         return CpuRig(build.tables, model)
+
+    def prepare(self, build: Build) -> None:
+        """Nothing: the CPU runtime has one thread to delay."""
+
+    def settle(self, machine: Machine) -> None:
+        """Nothing: no machine is timed."""
 
     def _prediction(self, program: Program, pos: int) -> Prediction:
         if self._predict is None:

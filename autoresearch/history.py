@@ -80,6 +80,7 @@ class Night:
     panel: list[dict[str, Any]] = field(default_factory=list)
     headline: dict[str, Any] | None = None
     infrastructure: list[str] = field(default_factory=list)
+    code: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -95,6 +96,7 @@ class History:
     lineage: dict[str, list[int]] = field(default_factory=dict)
     panels: dict[tuple[int, str], dict[int, dict[str, Any]]] = field(default_factory=dict)
     workers: dict[int, dict[str, Any]] = field(default_factory=dict)
+    contents: dict[tuple[str, str], int] = field(default_factory=dict)
     schema_refusals: list[str] = field(default_factory=list)
     last_seq: int = 0
 
@@ -110,10 +112,10 @@ class History:
         """The trial that submitted this before."""
         return next((trial for trial in self.of(subject) if trial.key == key), None)
 
-    def by_content(self, subject: str, content: str, before: int) -> Trial | None:
-        """An earlier trial whose tables are the same."""
-        same = (t for t in self.of(subject) if t.content == content and t.number < before)
-        return next((trial for trial in same if trial.verdict != DUPLICATE), None)
+    def by_content(self, subject: str, content: str) -> Trial | None:
+        """The trial that had these tables first."""
+        number = self.contents.get((subject, content))
+        return None if number is None else self.trials[number]
 
     def incumbent(self, subject: str) -> Trial | None:
         """The best trial so far, which new ones are compared with."""
@@ -142,7 +144,8 @@ def fold(events: Iterable[Event], history: History | None = None) -> History:
 
 def _night(history: History, event: Event) -> None:
     history.subjects.setdefault(event.subject, event.body["subject"])
-    history.nights[event.night] = Night(event.night, event.subject, event.body["settings"], event.wall)
+    made = Night(event.night, event.subject, event.body["settings"], event.wall, code=event.body.get("code", {}))
+    history.nights[event.night] = made
 
 
 def _night_end(history: History, event: Event) -> None:
@@ -160,7 +163,9 @@ def _proposed(history: History, event: Event) -> None:
 
 
 def _content(history: History, event: Event) -> None:
-    _trial(history, event).content = event.key
+    trial = _trial(history, event)
+    trial.content = event.key
+    history.contents.setdefault((event.subject, str(event.key)), trial.number)
 
 
 def _passed(history: History, event: Event) -> None:
@@ -190,12 +195,16 @@ def _run_start(history: History, event: Event) -> None:
 
 def _run_end(history: History, event: Event) -> None:
     history.workers.pop(int(event.body["pid"]), None)
-    seconds = float(event.body.get("gpu_seconds", 0.0))
-    history.nights[event.night].gpu_seconds += seconds
     if event.trial in history.trials:
         trial = _trial(history, event)
         trial.open_runs = max(0, trial.open_runs - 1)
-        trial.gpu_seconds += seconds
+
+
+def _turn(history: History, event: Event) -> None:
+    seconds = float(event.body["gpu_seconds"])
+    history.nights[event.night].gpu_seconds += seconds
+    if event.trial in history.trials:
+        _trial(history, event).gpu_seconds += seconds
 
 
 def _strike(history: History, event: Event) -> None:
@@ -262,6 +271,7 @@ _HANDLERS = {
     "pair": _pair,
     "run_start": _run_start,
     "run_end": _run_end,
+    "turn": _turn,
     "strike": _strike,
     "verdict": _verdict,
     "demoted": _demoted,

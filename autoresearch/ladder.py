@@ -81,19 +81,40 @@ class Ladder:
         self._verdict(trial, REJECTED, refusal.rung, refusal.reason, witness=refusal.witness[:20000])
 
     def _attempt(self, trial: Trial) -> None:
-        incumbent = self.study.history.incumbent(self.subject.key)
-        beaten = incumbent.spec if incumbent is not None else None
-        with self.runs.worker(trial, trial.spec, beaten) as worker:
-            if not self._look(trial, incumbent, worker):
+        """Two processes. Each does on paper what it can before it takes its turn on the GPU."""
+        with self.runs.worker(trial, trial.spec, None) as worker:
+            if not self._climbed(trial, worker, ON_PAPER):
                 return
-        with self.runs.worker(trial, trial.spec, beaten) as worker:
+            self._prepare(worker, delays=False)
+            with self.runs.turn(trial, worker):
+                if not self._look(trial, self._face(worker), worker):
+                    return
+        with self.runs.worker(trial, trial.spec, None) as worker:
             self._rung(trial, "proof", worker, "validate", {"resources": True})
-            digest = trial.passed["gates"].get("digest")
-            self._rung(trial, "full gates", worker, "gates", {"full": True, "digest": digest})
-            if incumbent is None:
-                self._verdict(trial, BASELINE, "confirm", "the default schedule")
-            else:
-                self._confirm(trial, incumbent, worker)
+            self._prepare(worker, delays=True)
+            with self.runs.turn(trial, worker):
+                self._decide(trial, self._face(worker), worker)
+
+    def _prepare(self, worker: Worker, delays: bool) -> None:
+        """Lower and compile what the turn will need: the incumbent, the kernel with injected delays."""
+        self._face(worker)
+        worker.call("prepare", {"delays": delays}, self.settings.deadline("prepare"))
+
+    def _face(self, worker: Worker) -> Trial | None:
+        """Tell the worker whom its candidate is compared with: the best of now."""
+        incumbent = self.study.history.incumbent(self.subject.key)
+        if incumbent is not None:
+            worker.call("against", {"incumbent": incumbent.spec}, self.settings.deadline("against"))
+        return incumbent
+
+    def _decide(self, trial: Trial, incumbent: Trial | None, worker: Worker) -> None:
+        """The second process: all gates again, then pairs that count."""
+        digest = trial.passed["gates"].get("digest")
+        self._rung(trial, "full gates", worker, "gates", {"full": True, "digest": digest})
+        if incumbent is None:
+            self._verdict(trial, BASELINE, "confirm", "the default schedule")
+        else:
+            self._confirm(trial, incumbent, worker)
 
     # Rungs
 
@@ -125,7 +146,7 @@ class Ladder:
 
     def _is_duplicate(self, trial: Trial) -> bool:
         """Nothing is measured twice: equal tables have the verdict of the trial that had them first."""
-        first = self.study.history.by_content(self.subject.key, str(trial.content), trial.number)
+        first = self.study.history.by_content(self.subject.key, str(trial.content))
         if first is None or first is trial:
             return False
         self._verdict(trial, DUPLICATE, "lower", f"lowers to the tables of trial {first.number}", of=first.number)

@@ -51,6 +51,10 @@ class Fleet(Protocol):
     def size(self) -> int:
         """How many workers may run at once."""
 
+    @property
+    def one_device(self) -> bool:
+        """Whether they share one GPU, so that only one of them may use it at a time."""
+
     def worker(self) -> AbstractContextManager[Worker]:
         """A fresh worker, closed on the way out."""
 

@@ -14,8 +14,9 @@ from autoresearch.session import Session
 INSTRUCTIONS = """Search for a faster schedule of a CUDA kernel that decodes tokens. Start with describe_space.
 A candidate is {"knobs": {NAME: VALUE, ...}}; knobs that you leave out have their default. validate is cheap and returns
 witnesses; submit takes it up the whole ladder (proof, compile, correctness, paired measurement against the best so far)
-and returns the verdict. You never report latencies: they are measured. Move one or two knobs at a time from best, read
-the reasons of refusals, use timeline to see where the time goes, stop when status says that the budget is used up."""
+and returns the verdict. You never report latencies: they are measured, or predicted by a cost model where `mode` says
+so. Move one or two knobs at a time from best, read the reasons of refusals, use timeline to see where the time goes,
+stop when status says that the budget is used up, and end with best(confirm=true)."""
 
 
 def make_server(desk: Desk) -> Any:
@@ -24,7 +25,7 @@ def make_server(desk: Desk) -> Any:
         from mcp.server.fastmcp import FastMCP
     except ImportError:
         raise UsageError("amk research serve needs the MCP SDK; pip install 'amk[research]'") from None
-    server = FastMCP("amk-research", instructions=INSTRUCTIONS)
+    server = FastMCP("amk-research", instructions=INSTRUCTIONS, log_level="WARNING")
     lock = threading.Lock()
 
     async def ask(method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -48,9 +49,10 @@ def make_server(desk: Desk) -> Any:
         """Budgets, verdicts so far, and the last trials."""
         return await ask("status", {})
 
-    async def best() -> dict[str, Any]:
-        """The best candidate so far and its factor over the default schedule."""
-        return await ask("best", {})
+    async def best(confirm: bool = False) -> dict[str, Any]:
+        """The best candidate so far and its factor over the default schedule. With confirm=true it is measured against
+        the default directly, in a fresh process: the factor with its confidence interval, to end a search with."""
+        return await ask("best", {"confirm": confirm})
 
     async def timeline(pos: int | None = None) -> dict[str, Any]:
         """Where a token's time goes in the best schedule, at a position."""
@@ -77,6 +79,7 @@ def serve_night(session: Session) -> int:
 
     def prepare() -> None:
         supervisor.prelude()
+        supervisor.finish_pending()
         ready.set()
 
     try:

@@ -2,27 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, TypeVar
 
-from autoresearch.history import Trial
+from autoresearch.errors import InfrastructureError
+from autoresearch.history import STRIKES, Trial
+from autoresearch.link import RefusedError, Worker, WorkerLostError
 from autoresearch.measure import add_pair, measure
 from autoresearch.runs import Runs
 from autoresearch.stats import Rule, interval, proportion_upper
 
 PANEL = "aa"
+T = TypeVar("T")
+
+
+def guarded(runs: Runs, what: str, work: Callable[[], T]) -> T:
+    """Do it, once more if its worker is lost. Raises InfrastructureError: what fails here was passed before."""
+    for _ in range(STRIKES):
+        try:
+            return work()
+        except WorkerLostError as lost:
+            reason = str(lost)
+            runs.check_device()
+        except RefusedError as refusal:
+            raise InfrastructureError(f"{what}: {refusal.reason}; look at it with amk research replay") from refusal
+    raise InfrastructureError(f"{what} lost {STRIKES} workers ({reason}); check the GPU with amk doctor, then resume")
 
 
 def run_panel(runs: Runs, incumbent: Trial) -> dict[str, Any]:
     """Compare the incumbent with itself over `aa_pairs` pairs. What would have been kept is a false keep."""
     settings, number = runs.settings, -runs.study.journal.night
-    if runs.pair_count(number, PANEL) < settings.aa_pairs:
-        with runs.worker(None, incumbent.spec, incumbent.spec) as worker:
-            floors = runs.floors(worker)
-            for index in range(runs.pair_count(number, PANEL), settings.aa_pairs):
-                add_pair(runs, worker, number, PANEL, index, floors)
+    guarded(runs, "the A/A panel", lambda: _panel_pairs(runs, incumbent))
     result = judge_panel(runs.ratios(number, PANEL), settings.confirmation(settings.alpha), settings.aa_window)
     runs.study.add("panel", {**result, "trial": incumbent.number, "mode": runs.subject.mode})
     return result
+
+
+def _panel_pairs(runs: Runs, incumbent: Trial) -> None:
+    settings, number = runs.settings, -runs.study.journal.night
+    if runs.pair_count(number, PANEL) >= settings.aa_pairs:
+        return
+    with _facing(runs, incumbent, incumbent) as worker:
+        floors = runs.floors(worker)
+        for index in range(runs.pair_count(number, PANEL), settings.aa_pairs):
+            add_pair(runs, worker, number, PANEL, index, floors)
+
+
+@contextmanager
+def _facing(runs: Runs, candidate: Trial, incumbent: Trial) -> Iterator[Worker]:
+    """A fresh worker that has the GPU, both sides lowered and compiled before."""
+    with runs.worker(None, candidate.spec, incumbent.spec) as worker:
+        worker.call("prepare", {"delays": False}, runs.settings.deadline("prepare"))
+        with runs.turn(None, worker):
+            yield worker
 
 
 def judge_panel(ratios: list[float], rule: Rule, window: int) -> dict[str, Any]:
@@ -54,6 +89,30 @@ def ever_kept(ratios: list[float], rule: Rule) -> bool:
 
 def compare_with_baseline(runs: Runs, winner: Trial, baseline: Trial, phase: str) -> dict[str, Any]:
     """The winner against the default schedule in a fresh process: all pairs, no early stop."""
+    name, number = f"{phase}/{winner.number}", -runs.study.journal.night
+    what = f"trial {winner.number} against the default schedule"
+    facts = guarded(runs, what, lambda: _compare(runs, winner, baseline, name))
+    before = guarded(runs, "the default schedule's timeline", lambda: _timeline_of(runs, baseline))
+    seen = interval(runs.ratios(number, name), runs.settings.alpha)
+    if not math.isfinite(seen.low):
+        raise InfrastructureError(f"{what}: {seen.pairs} of its pairs count, the others were throttled; cool the GPU")
+    return {
+        "trial": winner.number,
+        "baseline": baseline.number,
+        "log_ratio": seen.estimate,
+        "low": seen.low,
+        "high": seen.high,
+        "pairs": seen.pairs,
+        "alpha": runs.settings.alpha,
+        "date": datetime.now(UTC).date().isoformat(),
+        "energy": facts["energy"],
+        "machine": facts["machine"],
+        "timelines": {"before": before, "after": facts["timeline"]},
+        "mode": runs.subject.mode,
+    }
+
+
+def _compare(runs: Runs, winner: Trial, baseline: Trial, name: str) -> dict[str, Any]:
     settings, number = runs.settings, -runs.study.journal.night
     # A gain of nothing at alpha 0 is never decided, so the rule only counts pairs.
     rule = Rule(
@@ -63,29 +122,24 @@ def compare_with_baseline(runs: Runs, winner: Trial, baseline: Trial, phase: str
         max_pairs=settings.headline_pairs,
         hopeless=1e-300,
     )
-    name = f"{phase}/{winner.number}"
-    with runs.worker(None, winner.spec, baseline.spec) as worker:
+    with _facing(runs, winner, baseline) as worker:
         measure(runs, worker, number, name, rule)
-        joules = worker.call("energy", {}, settings.deadline("energy"))
-        timelines = {"after": _timeline(runs, worker)}
-    with runs.worker(None, baseline.spec, None) as worker:
-        timelines["before"] = _timeline(runs, worker)
-    seen = interval(runs.ratios(number, name), settings.alpha)
-    return {
-        "trial": winner.number,
-        "baseline": baseline.number,
-        "log_ratio": seen.estimate,
-        "low": seen.low,
-        "high": seen.high,
-        "pairs": seen.pairs,
-        "alpha": settings.alpha,
-        "energy": joules,
-        "timelines": timelines,
-        "mode": runs.subject.mode,
-    }
+        return {
+            "energy": worker.call("energy", {}, settings.deadline("energy")),
+            "machine": worker.call("machine", {}, settings.deadline("probe")),
+            "timeline": _timeline(runs, worker),
+        }
 
 
-def _timeline(runs: Runs, worker: Any) -> dict[str, Any]:
+def _timeline_of(runs: Runs, trial: Trial) -> dict[str, Any]:
+    with _facing(runs, trial, trial) as worker:
+        return _timeline(runs, worker)
+
+
+def _timeline(runs: Runs, worker: Worker) -> dict[str, Any]:
+    """Where the time goes at the last point; a timeline that cannot be had is no reason to lose a measurement."""
     pos = runs.subject.objective.points[-1].pos
-    answer: dict[str, Any] = worker.call("timeline", {"pos": pos}, runs.settings.deadline("timeline"))
-    return answer
+    try:
+        return worker.call("timeline", {"pos": pos}, runs.settings.deadline("timeline"))
+    except (RefusedError, WorkerLostError) as error:
+        return {"available": False, "reason": str(error)[:2000]}

@@ -131,9 +131,10 @@ class WorkerProcess:
 
 
 class LocalFleet:
-    """One worker at a time on this host."""
+    """Workers on this host, `size` at once, of which one at a time has the GPU."""
 
     size = 1
+    one_device = True
 
     def __init__(
         self, scratch_root: Path, command: Sequence[str] = COMMAND, disk_limit: int = DISK_LIMIT, size: int = 1

@@ -77,6 +77,8 @@ class RayWorker:
 class RayFleet:
     """`size` workers at once, each with a CPU and `gpus` GPUs of the cluster at `address` (None: a local one)."""
 
+    one_device = False
+
     def __init__(
         self,
         size: int,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from amk.errors import UsageError
-from autoresearch.history import factor
+from autoresearch.history import Trial, factor
 from autoresearch.measure import add_pair
+from autoresearch.panel import guarded
 from autoresearch.runs import Runs
 from autoresearch.stats import interval
 from autoresearch.supervisor import Supervisor
@@ -21,10 +22,10 @@ def replay(supervisor: Supervisor, number: int, pairs: int) -> dict[str, Any]:
     against = study.history.trials.get(trial.against or study.history.baselines.get(trial.subject, number), trial)
     with study.exclusive():
         study.journal.begin_night(trial.subject, max(study.history.nights), study.history.nights[trial.night].elapsed)
-        with supervisor.runs.worker(None, trial.spec, against.spec) as worker:
-            content = worker.call("lower", {}, settings.deadline("lower"))["content"]
-            gates = worker.call("gates", {"full": False}, settings.deadline("gates"))
-            ratios = _measure(supervisor.runs, worker, number, pairs)
+        until = supervisor.runs.pair_count(-study.journal.night, f"replay/{number}") + pairs
+        content, gates, ratios = guarded(
+            supervisor.runs, f"the replay of trial {number}", lambda: _again(supervisor.runs, trial, against, until)
+        )
     seen = interval(ratios, settings.alpha)
     return {
         "trial": number,
@@ -40,10 +41,15 @@ def replay(supervisor: Supervisor, number: int, pairs: int) -> dict[str, Any]:
     }
 
 
-def _measure(runs: Runs, worker: Any, number: int, pairs: int) -> list[float]:
-    """Pairs under a phase of their own, numbered on from earlier replays."""
-    pseudo, phase = -runs.study.journal.night, f"replay/{number}"
-    first, floors = runs.pair_count(pseudo, phase), runs.floors(worker)
-    for index in range(first, first + pairs):
-        add_pair(runs, worker, pseudo, phase, index, floors)
-    return runs.ratios(pseudo, phase)
+def _again(runs: Runs, trial: Trial, against: Trial, until: int) -> tuple[str, dict[str, Any], list[float]]:
+    """(content, gates, log ratios): pairs under a phase of their own, numbered on from earlier replays."""
+    pseudo, phase, settings = -runs.study.journal.night, f"replay/{trial.number}", runs.settings
+    with runs.worker(None, trial.spec, against.spec) as worker:
+        content = worker.call("lower", {}, settings.deadline("lower"))["content"]
+        worker.call("prepare", {"delays": False}, settings.deadline("prepare"))
+        with runs.turn(None, worker):
+            gates = worker.call("gates", {"full": False}, settings.deadline("gates"))
+            floors = runs.floors(worker)
+            for index in range(runs.pair_count(pseudo, phase), until):
+                add_pair(runs, worker, pseudo, phase, index, floors)
+    return content, gates, runs.ratios(pseudo, phase)

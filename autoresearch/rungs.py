@@ -27,6 +27,7 @@ from autoresearch.engine import Build, Engine, GpuEngine, ModelEngine
 from autoresearch.link import RefusedError
 from autoresearch.spec import content_hash
 from autoresearch.subject import Subject, subject_from_json
+from autoresearch.workload import Workload
 from schedule_ir import Tables, decode, encode
 from schedule_ir.codec import MalformedTablesError, from_json
 from schedule_ir.program import Program
@@ -41,24 +42,24 @@ class Side:
     """A candidate or an incumbent: its tables, kernel and machine, each made when first needed."""
 
     def __init__(self, spec: dict[str, Any], subject: Subject, model: Model, compiled: Compile) -> None:
-        self._spec, self._subject, self._model, self._compile = spec, subject, model, compiled
+        self.spec, self._subject, self._model, self._compile = spec, subject, model, compiled
         self.machine: Machine | None = None
 
     @cached_property
     def tables(self) -> Tables:
         """Raises RefusedError where the setting does not lower, or the Program is for something else."""
         try:
-            return self._submitted() if "program" in self._spec else self._lowered()
+            return self._submitted() if "program" in self.spec else self._lowered()
         except (RejectedProgramError, MalformedTablesError) as error:
             raise RefusedError("lower", str(error)) from error
 
     def _lowered(self) -> Tables:
-        subject, knobs = self._subject, Knobs(**self._spec["knobs"])
+        subject, knobs = self._subject, Knobs(**self.spec["knobs"])
         return encode(lower(self._model.graph, subject.as_target(), subject.max_seq, subject.kv_dtype, knobs))
 
     def _submitted(self) -> Tables:
         """The header's target goes into the source as text, so it must be the subject's to the letter."""
-        tables, subject = from_json(self._spec["program"]), self._subject
+        tables, subject = from_json(self.spec["program"]), self._subject
         program = decode(tables)
         for name, got, due in (
             ("target", asdict(program.target), subject.target),
@@ -88,6 +89,12 @@ class Side:
         return Build(self.tables, self.program, self.kernel.cubin)
 
 
+def deep_question(objective: Workload, vocab: int) -> tuple[list[int], tuple[int, ...]]:
+    """(ids, positions) of a sequence as long as the workload's. Its oracle takes long: asked once, kept on disk."""
+    end = max(point.pos for point in objective.points)
+    return fresh_ids(DEEP_SEED, end + 1, vocab), tuple(sorted({end // 2, end}))
+
+
 class Rungs:
     """The methods of a worker. `begin` comes first and says which subject, candidate and incumbent."""
 
@@ -115,14 +122,35 @@ class Rungs:
         self.model = open_model(self.subject.model, self.subject.random_seed)
         if self.model.checkpoint.digest != self.subject.digest:
             raise RefusedError("infrastructure", f"{self.subject.model}: changed since the search began; start another")
-        self.engine = self._engine_override or (GpuEngine() if self.subject.mode == "measured" else ModelEngine())
+        self.compiled = CompileCache(self.cache / "cubins")
+        self.engine = self._engine_override or self._engine(self.subject.mode)
         self.objective = self.subject.objective
         self.candidate = self._side(candidate)
         self.incumbent = self._side(incumbent or candidate)
         return {}
 
+    def _engine(self, mode: str) -> Engine:
+        return GpuEngine(self.compiled.source) if mode == "measured" else ModelEngine()
+
     def _side(self, spec: dict[str, Any]) -> Side:
-        return Side(spec, self.subject, self.model, self._compile_override or CompileCache(self.cache / "cubins"))
+        return Side(spec, self.subject, self.model, self._compile_override or self.compiled)
+
+    def do_against(self, incumbent: dict[str, Any]) -> dict[str, Any]:
+        """Compare with this incumbent from now on; lowers and compiles it, and takes no GPU."""
+        if incumbent != self.incumbent.spec:
+            if self.incumbent.machine is not None and self.incumbent is not self.candidate:
+                self.incumbent.machine.close()
+            self.incumbent, self._warm = self._side(incumbent), False
+        _ = self.incumbent.build
+        return {}
+
+    def do_prepare(self, delays: bool) -> dict[str, Any]:
+        """Everything of both sides that needs no GPU; with `delays` also the candidate's kernel for that gate."""
+        for side in (self.candidate, self.incumbent):
+            _ = side.build
+        if delays:
+            self.engine.prepare(self.candidate.build)
+        return {}
 
     def do_lower(self) -> dict[str, Any]:
         """The candidate's identity."""
@@ -170,7 +198,7 @@ class Rungs:
         if digest is not None:
             bench.replay = lambda _: digest
         results = run_gates(bench, [Level.FULL] if full else [Level.QUICK])
-        if not full and rig.kind == "cuda":
+        if full and rig.kind == "cuda":
             results.append(self._deep(bench))
         for result in results:
             if result.ok is False:
@@ -179,21 +207,22 @@ class Rungs:
 
     def _deep(self, bench: Bench) -> GateResult:
         """The logits where the workload is, against the oracle of the whole sequence."""
-        end = max(point.pos for point in self.objective.points)
-        positions = tuple(sorted({bench.positions[-1], end // 2, end}))
-        ids = fresh_ids(DEEP_SEED, end + 1, bench.machine.vocab)  # its oracle takes long: asked once, kept on disk
+        started = time.monotonic()
+        ids, positions = deep_question(self.objective, bench.machine.vocab)
         expected = bench.oracle(self.model, ids, positions)
         error = relative_error(run_at(bench.machine, ids, positions), expected)
         bound = BOUNDS[self.subject.kv_dtype]
-        return GateResult(
-            "logits at the workload's positions", error <= bound, f"{error:.1e}, at most {bound:.0e}", 0.0
-        )
+        detail = f"{error:.1e} at positions up to {positions[-1]}, at most {bound:.0e}"
+        seconds = round(time.monotonic() - started, 3)
+        return GateResult("logits at the workload's positions", error <= bound, detail, seconds)
 
     def do_block(self, order: str) -> dict[str, Any]:
         """One pair: every point of the workload, in this order of the sides."""
         sides = {"A": self.incumbent, "B": self.candidate}
         if self.engine.needs_machine and not self._warm:
             self._warm_up(list(sides.values()))
+        if self.engine.needs_machine:
+            self._row(sides[order[0]])  # not counted: the GPU was idle while the pair before was written down
         before, spoiled_before = self.engine.clocks()
         samples = [self._row(sides[who]) for who in order]
         after, spoiled_after = self.engine.clocks()
@@ -207,6 +236,7 @@ class Rungs:
         """First launches are slower, and so is a GPU that was idle: run both sides until its clocks are up."""
         for side in sides:
             self._load(side)
+            self.engine.settle(self._machine(side))
         until = time.monotonic() + WARM_UP_SECONDS
         while time.monotonic() < until:
             for side in sides:
@@ -226,6 +256,8 @@ class Rungs:
         """Joules per token of both sides at the last point of the workload."""
         point = self.objective.points[-1]
         sides = {"candidate": self.candidate, "incumbent": self.incumbent}
+        if self.engine.needs_machine and not self._warm:  # all pairs may be from before a restart
+            self._warm_up(list(sides.values()))
         return {name: self.engine.joules_per_token(side.machine, point) for name, side in sides.items()}
 
     def do_timeline(self, pos: int) -> dict[str, Any]:
@@ -239,6 +271,10 @@ class Rungs:
         """Whether the device answers."""
         engine = self._engine_override or (GpuEngine() if mode == "measured" else ModelEngine())
         return engine.probe()
+
+    def do_machine(self) -> dict[str, Any]:
+        """What is measured on: for the evidence of a result."""
+        return {**self.engine.probe(), "nvrtc": self.candidate.kernel.nvrtc}
 
     # Shared
 

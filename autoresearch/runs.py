@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from autoresearch.errors import InfrastructureError
 from autoresearch.history import Trial
 from autoresearch.link import Fleet, RefusedError, Worker, WorkerLostError
-from autoresearch.settings import Settings
+from autoresearch.settings import Settings, gate_seed
 from autoresearch.study import Study
 from autoresearch.subject import Subject
 
@@ -30,12 +30,13 @@ class Runs:
     settings: Settings
     fleet: Fleet
     stop: threading.Event = field(default_factory=threading.Event)
+    _device: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
     def worker(
         self, trial: Trial | None, candidate: dict[str, Any], incumbent: dict[str, Any] | None
     ) -> Iterator[Worker]:
-        """A fresh worker that knows its candidate. Its GPU seconds are counted, its end is recorded."""
+        """A fresh worker that knows its candidate. Its end is recorded. It may not use the GPU but in a `turn`."""
         self.check_stop()
         number = trial.number if trial else -self.study.journal.night
         with self.fleet.worker() as worker:
@@ -57,7 +58,24 @@ class Runs:
             finally:
                 worker.close()
                 seconds = round(time.monotonic() - started, 3)
-                self.study.add("run_end", {**identity, "gpu_seconds": seconds, "how": how}, trial=number)
+                self.study.add("run_end", {**identity, "seconds": seconds, "how": how}, trial=number)
+
+    @contextmanager
+    def turn(self, trial: Trial | None, worker: Worker | None = None) -> Iterator[None]:
+        """The GPU, for one worker at a time, which ends with its turn: the next needs the memory.
+
+        Its seconds are counted: they are what a search costs.
+        """
+        with self._device if self.fleet.one_device else nullcontext():
+            self.check_stop()
+            started = time.monotonic()
+            try:
+                yield
+            finally:
+                if worker is not None:
+                    worker.close()
+                number = trial.number if trial else -self.study.journal.night
+                self.study.add("turn", {"gpu_seconds": round(time.monotonic() - started, 3)}, trial=number)
 
     def _begin(self, worker: Worker, candidate: dict[str, Any], incumbent: dict[str, Any] | None) -> None:
         params = {
@@ -72,7 +90,7 @@ class Runs:
     @property
     def gate_seed(self) -> int:
         """Fresh inputs for the gates every night, the same ones for all its candidates."""
-        return 1000 * self.settings.seed + self.study.journal.night
+        return gate_seed(self.settings.seed, self.study.journal.night)
 
     def check_stop(self) -> None:
         """Raise StoppedError once the night was asked to end; InfrastructureError if the disk is nearly full."""
@@ -83,7 +101,7 @@ class Runs:
     def check_device(self) -> None:
         """After a loss: does the GPU still answer? Raises InfrastructureError if not."""
         try:
-            with self.fleet.worker() as worker:
+            with self.turn(None), self.fleet.worker() as worker:
                 worker.call("probe", {"mode": self.subject.mode}, self.settings.deadline("probe"))
         except (RefusedError, WorkerLostError) as error:
             self.study.add("infrastructure", {"reason": f"probe: {error}"[:2000]})

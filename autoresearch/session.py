@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from amk.device import devices
 from amk.errors import DeviceError, UsageError
 from autoresearch.agent_process import serve_process
+from autoresearch.ask_gpu import first_gpu
 from autoresearch.budget import agent_spent
 from autoresearch.desk import Desk
+from autoresearch.errors import InfrastructureError
 from autoresearch.history import History
 from autoresearch.link import Fleet
 from autoresearch.process import LocalFleet
@@ -25,9 +26,8 @@ from autoresearch.proposers.llm import Endpoint, LanguageModel
 from autoresearch.report import write_report
 from autoresearch.runs import StoppedError
 from autoresearch.settings import Settings, settings_from_json
-from autoresearch.space import knob_space
 from autoresearch.study import JOURNAL, MODES, Study, find_study, root_of
-from autoresearch.subject import Mode, Subject, artifact_inputs, is_artifact, make_subject
+from autoresearch.subject import Mode, Subject, artifact_inputs, default_setting, is_artifact, make_subject
 from autoresearch.supervisor import Outcome, Supervisor
 from autoresearch.workload import Workload, at_positions, read_workload
 
@@ -66,8 +66,20 @@ def open_study(request: Request) -> tuple[Study, Subject]:
         request, mode, model=request.place, gpu=gpu, max_seq=request.max_seq, kv_dtype=request.kv_dtype,
         random_seed=request.random_weights,
     )  # fmt: skip
-    root = request.out or Path(f"{Path(subject.model).stem}-{subject.target['name']}-research")
-    return _study(root, mode), subject
+    return _study(_root(request, subject), mode), subject
+
+
+def cache_of(request: Request) -> tuple[Path, Subject]:
+    """The cache and subject of a measured search that may not have begun yet, on whatever machine."""
+    subject = _subject(
+        request, "measured", model=request.place, gpu=request.gpu, max_seq=request.max_seq, kv_dtype=request.kv_dtype,
+        random_seed=request.random_weights,
+    )  # fmt: skip
+    return _root(request, subject) / "measured" / "cache", subject
+
+
+def _root(request: Request, subject: Subject) -> Path:
+    return request.out or Path(f"{Path(subject.model).stem}-{subject.target['name']}-research")
 
 
 def _study(root: Path, mode: Mode) -> Study:
@@ -87,7 +99,8 @@ def _renewed(subject: Subject, request: Request) -> Subject:
 
     workload = _workload(request, subject.max_seq)
     points = workload.to_json() if workload else subject.workload
-    return replace(subject, kernels_sha256=kernel_sources_sha256(), default=knob_space().default, workload=points)
+    default = default_setting(subject.target["name"], subject.shape, subject.kv_dtype)
+    return replace(subject, kernels_sha256=kernel_sources_sha256(), default=default, workload=points)
 
 
 def _workload(request: Request, max_seq: int) -> Workload | None:
@@ -97,14 +110,14 @@ def _workload(request: Request, max_seq: int) -> Workload | None:
 
 
 def choose_mode(request: Request) -> Mode:
-    """Measured where there is a GPU, else predicted; or as asked, if that can be."""
+    """Measured where there is a GPU, else predicted; or as asked. Raises InfrastructureError if that cannot be."""
     if request.mode == "predicted":
         return "predicted"
     try:
-        devices()
+        first_gpu()
     except DeviceError as error:
         if request.mode == "measured":
-            raise UsageError(f"--mode measured: {error}") from error
+            raise InfrastructureError(f"--mode measured: {error}") from error
         return "predicted"
     return "measured"
 
@@ -124,7 +137,7 @@ class Session:
             with stop_signals(supervisor.runs.stop):
                 return self._drive(resume)
         except StoppedError:
-            return Outcome(STOPPED, "stopped; amk research resume goes on from here")
+            return Outcome(STOPPED, "amk research resume goes on from here")
         finally:
             report = write_report(supervisor.study, supervisor.subject)
             self.say(f"report: {report}")
@@ -133,11 +146,14 @@ class Session:
         supervisor, name = self.supervisor, self.supervisor.settings.proposer
         if name == "llm":
             return supervisor.run(self._language_model(), resume)
+        if name == MCP_AGENT:  # the agent has left: what it left unfinished is brought to its end
+            return supervisor.run_rest()
         proposer = make_proposer(name)
         if not isinstance(proposer, list):
             return supervisor.run(proposer, resume)
         with supervisor.night(resume):
             supervisor.prelude()
+            supervisor.finish_pending()
             reason = serve_process(proposer, Desk(supervisor, Path(proposer[0]).name), self._over)
             self.say(f"agent: {reason}")
             supervisor.runs.check_stop()
@@ -190,7 +206,7 @@ def make_session(
     """A session over local workers, unless another fleet is given. Raises UsageError for a proposer that is none."""
     if settings.proposer not in ("llm", MCP_AGENT):
         make_proposer(settings.proposer)
-    workers = fleet or LocalFleet(study.scratch)
+    workers = fleet or LocalFleet(study.scratch, size=settings.ahead)
     return Session(Supervisor(study, subject, settings, workers, say, _elsewhere(settings)), endpoint, say)
 
 

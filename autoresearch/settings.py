@@ -11,6 +11,8 @@ from autoresearch.stats import Rule
 
 DEADLINES: Mapping[str, float] = {
     "begin": 120,
+    "against": 420,
+    "prepare": 240,
     "lower": 180,
     "validate": 600,
     "compile": 240,
@@ -28,12 +30,18 @@ DEADLINES: Mapping[str, float] = {
 LEAST_HEADLINE_PAIRS = 10
 
 
+def gate_seed(seed: int, night: int) -> int:
+    """Fresh inputs for the gates every night, the same ones for all its candidates."""
+    return 1000 * seed + night
+
+
 @dataclass(frozen=True)
 class Settings:
     """Of one night. `hours`, `trials`, `gpu_seconds`, `agent_tokens` and `agent_money` are budgets; None: no limit.
 
     `alpha` bounds the chance that anything kept in the whole search is no improvement of `min_gain`. `plateau` trials
-    without one end the night. `aa_pairs` compare the incumbent with itself.
+    without one end the night. `aa_pairs` compare the incumbent with itself. `ahead` candidates are on their way at
+    once on this host: while one has the GPU the others are lowered, proved and compiled.
     """
 
     hours: float | None = None
@@ -56,6 +64,7 @@ class Settings:
     deadline_scale: float = 1.0
     min_free_bytes: int = 1 << 30
     workers: int = 1
+    ahead: int = 1
     learn_from: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:

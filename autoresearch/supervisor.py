@@ -8,14 +8,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from amk.errors import AmkError
 from autoresearch.budget import spent
 from autoresearch.errors import IMPROVED, INFRASTRUCTURE, NOTHING_BETTER, InfrastructureError, ProposalError
-from autoresearch.history import BASELINE, History, Night, Trial
+from autoresearch.history import BASELINE, History, Night, Trial, factor
 from autoresearch.ladder import Ladder
 from autoresearch.link import Fleet
 from autoresearch.memory import lessons, warm_starts
@@ -27,10 +27,15 @@ from autoresearch.settings import Settings
 from autoresearch.space import Space, knob_space
 from autoresearch.spec import Spec, spec_of
 from autoresearch.study import Study
-from autoresearch.subject import Subject
+from autoresearch.subject import Subject, code_facts
 
 ATTEMPTS = 50
 """Proposals that were tried before, or are none, until a proposer counts as having no more."""
+
+
+def _gravity(error: BaseException) -> bool:
+    """That the night was asked to stop comes last: it is no failure."""
+    return isinstance(error, StoppedError)
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,8 @@ class Supervisor:
         self.runs = self.ladder.runs
         self._say, self._elsewhere = say, list(elsewhere)
         self._proposing = threading.Lock()
+        self._pending: list[Trial] = []
+        self._broken = threading.Event()
 
     # A night
 
@@ -63,6 +70,13 @@ class Supervisor:
             if outcome is None:
                 self.prelude()
                 self.search(proposer)
+            return self.finish()
+
+    def run_rest(self) -> Outcome:
+        """The rest of a night whose agent has left."""
+        with self.night(resume=True):
+            self.prelude()
+            self.finish_pending()
             return self.finish()
 
     @contextmanager
@@ -83,12 +97,13 @@ class Supervisor:
         last = history.nights.get(max(history.nights, default=0))
         if resume and last is not None and last.ended is None and last.subject == key:
             self.study.journal.begin_night(key, last.number, last.elapsed)
-            self.study.add("resumed")
+            self.study.add("resumed", code_facts())
             self._say(f"night {last.number}: resumed after {last.elapsed:.0f} s")
             return
         number = max(history.nights, default=0) + 1
         self.study.journal.begin_night(key, number)
-        self.study.add("night", {"subject": self.subject.to_json(), "settings": self.settings.to_json()})
+        facts = {"subject": self.subject.to_json(), "settings": self.settings.to_json(), "code": code_facts()}
+        self.study.add("night", facts)
         self._say(f"night {number}: {self.subject} ({self.subject.mode}), {self.space.size:.2g} settings")
 
     @property
@@ -99,8 +114,6 @@ class Supervisor:
     def prelude(self) -> None:
         """What must hold before anything counts: the default schedule works, old winners still win, A/A is quiet."""
         baseline = self._baseline()
-        for trial in self.study.history.unfinished(self.subject.key):
-            self._climb(trial)
         incumbent = self.incumbent
         if incumbent.number != baseline.number and incumbent.night < self.current.number:
             self._remeasure(incumbent, baseline)
@@ -118,9 +131,13 @@ class Supervisor:
         trial = trial or self.study.propose(spec.to_json(), spec.key, "default", None, "the default schedule")
         assert trial is not None
         if trial.verdict is None:
+            self._say(f"trial {trial.number}: the default schedule, up the whole ladder")
             self._climb(trial)
         if trial.verdict != BASELINE:
-            raise InfrastructureError(f"the default schedule fails at rung {trial.rung}: {trial.reason}")
+            raise InfrastructureError(
+                f"the default schedule fails at rung {trial.rung}: {trial.reason}; look at it with amk verify, and "
+                "search in another folder (--out) once that passes"
+            )
         return trial
 
     @property
@@ -142,29 +159,34 @@ class Supervisor:
     # Searching
 
     def search(self, proposer: Proposer) -> None:
-        """Trials until a budget is used up or the proposer has no more."""
+        """Trials until a budget is used up or the proposer has no more; first those that a stop left unfinished."""
+        self._pending = self.study.history.unfinished(self.subject.key)
         try:
-            with ThreadPoolExecutor(self.fleet.size) if self.fleet.size > 1 else nullcontext() as pool:
-                if pool is None:
-                    self._search_loop(proposer)
-                    return
-                for lane in [pool.submit(self._search_loop, proposer) for _ in range(self.fleet.size)]:
-                    lane.result()
+            with ThreadPoolExecutor(self.fleet.size) as pool:
+                lanes = [pool.submit(self._lane, proposer) for _ in range(self.fleet.size)]
+            for error in sorted((e for lane in lanes if (e := lane.exception())), key=_gravity):
+                raise error
         except StoppedError:
             self._say("stopping as asked; amk research resume goes on from here")
             raise
         finally:
             proposer.close()
 
-    def _search_loop(self, proposer: Proposer) -> None:
-        while self.over() is None:
-            trial = self._next(proposer)
-            if trial is None:
-                self.study.add("note", {"text": f"proposer {proposer.name} has no more proposals"})
-                return
+    def finish_pending(self) -> None:
+        """Bring what a stop left unfinished to its verdict, where nobody searches in lanes."""
+        for trial in self.study.history.unfinished(self.subject.key):
             self._climb(trial)
-            with self._proposing:
-                proposer.learn(trial)
+
+    def _lane(self, proposer: Proposer) -> None:
+        """One trial after the other. What ends one lane for good ends all."""
+        try:
+            while not self._broken.is_set() and (trial := self._next(proposer)) is not None:
+                self._climb(trial)
+                with self._proposing:
+                    proposer.learn(trial)
+        except BaseException:
+            self._broken.set()
+            raise
 
     def over(self) -> str | None:
         """Why the night is over, or None."""
@@ -180,14 +202,21 @@ class Supervisor:
         )  # fmt: skip
 
     def _next(self, proposer: Proposer) -> Trial | None:
+        """The next trial, or None if the night is over or there are no more."""
         with self._proposing:
+            if self._pending:
+                return self._pending.pop(0)  # counted when it was proposed: no budget is asked again
+            if self.over() is not None:
+                return None
             for attempt in range(ATTEMPTS):
                 proposal = proposer.propose(self.view(attempt))
                 if proposal is None:
-                    return None
+                    break
                 trial = self.submit(proposal.spec, proposer.name, proposal.parent, proposal.why)
                 if isinstance(trial, Trial):
+                    self._say(f"trial {trial.number} ({trial.proposer}): {trial.why}")
                     return trial
+            self.study.add("note", {"text": f"proposer {proposer.name} has no more proposals"})
         return None
 
     def submit(self, data: Any, proposer: str, parent: int | None, why: str) -> Trial | str:
@@ -205,22 +234,26 @@ class Supervisor:
 
     def _climb(self, trial: Trial) -> None:
         self.ladder.climb(trial)
-        self._say(
-            f"trial {trial.number} ({trial.proposer}; {trial.why}): {trial.verdict} at {trial.rung}: {trial.reason}"
-        )
+        with self.study.lock:
+            self._say(f"trial {trial.number} {trial.verdict} at {trial.rung}: {trial.reason} | {self._standing()}")
+
+    def _standing(self) -> str:
+        """The best so far, and what it took."""
+        best, night = self.study.history.incumbent(self.subject.key), self.current
+        gain = "" if best is None else f"best {factor(best.score or 0.0):.4f}x (trial {best.number}), "
+        finished = sum(t.verdict is not None for t in self.study.history.of(self.subject.key))
+        return f"{gain}{finished} trials, {self.study.journal.elapsed:.0f} s, GPU {night.gpu_seconds:.0f} s"
 
     # The end
 
     def finish(self) -> Outcome:
         """Compare the winner with the default once more, and close the night."""
-        key, reason = self.subject.key, self.over() or "no more proposals"
+        reason = self.over() or "no more proposals"
         winner = self.incumbent
-        baseline = self.study.history.trials[self.study.history.baselines[key]]
+        baseline = self.baseline
         outcome = Outcome(NOTHING_BETTER, reason)
-        if winner.number != baseline.number:
-            seen = self.current.headline or compare_with_baseline(self.runs, winner, baseline, "headline")
-            if self.current.headline is None:
-                self.study.add("headline", seen)
+        if not self.is_default(winner):
+            seen = self.headline(winner)
             if seen["high"] >= 0:
                 self.study.add(
                     "demoted", {"trial": winner.number, "to": baseline.number, "reason": "no gain over the default"}
@@ -229,6 +262,26 @@ class Supervisor:
                 outcome = Outcome(IMPROVED, reason)
         self._end(outcome)
         return outcome
+
+    @property
+    def baseline(self) -> Trial:
+        """The trial of the default schedule."""
+        return self.study.history.trials[self.study.history.baselines[self.subject.key]]
+
+    def is_default(self, trial: Trial) -> bool:
+        """Whether a trial is that of the default schedule."""
+        return trial.number == self.baseline.number
+
+    def headline(self, winner: Trial) -> dict[str, Any]:
+        """The winner directly against the default: of this night, measured now if it was not yet."""
+        known = self.current.headline
+        if known is not None and known["trial"] == winner.number:
+            return known
+        seen = compare_with_baseline(self.runs, winner, self.baseline, "headline")
+        self.study.add("headline", seen)
+        interval = f"{factor(seen['log_ratio']):.4f}x [{factor(seen['high']):.4f}, {factor(seen['low']):.4f}]"
+        self._say(f"trial {winner.number} against the default: {interval} ({seen['pairs']} pairs)")
+        return seen
 
     def _end(self, outcome: Outcome) -> None:
         """Write the end down, if there is disk for it."""

@@ -14,17 +14,17 @@ _SPOILING = (
 
 
 class Telemetry:
-    """Reads the first GPU; where NVML does not answer, it says so instead of failing."""
+    """Reads the GPU that CUDA lists first; where NVML does not answer, it says so instead of failing."""
 
     def __init__(self) -> None:
         try:
             import pynvml
 
             pynvml.nvmlInit()
-            self._handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+            self._handle = pynvml.nvmlDeviceGetHandleByPciBusId(_bus_id())
             self._nvml: Any = pynvml
-        except Exception as error:  # noqa: BLE001 (NVML has its own kinds)
-            self._nvml, self.missing = None, str(error)
+        except Exception as error:  # noqa: BLE001 (NVML and the driver have their own kinds)
+            self._nvml, self.missing = None, f"{type(error).__name__}: {error}"
 
     def read(self) -> dict[str, Any]:
         """SM and memory clock in MHz, temperature in C, throttle reasons as a bit mask; or why not."""
@@ -52,8 +52,22 @@ class Telemetry:
         value = self._ask(lambda: self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle))
         return value if isinstance(value, int) else None
 
+    def driver(self) -> str | None:
+        """The driver's version."""
+        return None if self._nvml is None else self._ask(self._nvml.nvmlSystemGetDriverVersion)
+
     def _ask(self, question: Any) -> Any:
         try:
             return question()
         except Exception:  # noqa: BLE001 (readings that a driver lacks)
             return None
+
+
+def _bus_id() -> str:
+    """NVML counts all GPUs, CUDA only those that it may see: the bus tells them apart."""
+    from amk.runtime.cuda.driver import call, driver
+
+    cuda = driver()
+    call(cuda.cuInit, 0)
+    bus = call(cuda.cuDeviceGetPCIBusId, 32, call(cuda.cuDeviceGet, 0))
+    return str(bus.split(b"\0")[0].decode())

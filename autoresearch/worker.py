@@ -56,6 +56,7 @@ def serve(methods: Methods) -> None:
     parser.add_argument("--parent", type=int, required=True)
     parent = parser.parse_known_args()[0].parent
     die_with(parent)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # asks the supervisor to stop, which ends its workers itself
     limit_files()
     out = protocol_stream()
     requests: queue.SimpleQueue[str] = queue.SimpleQueue()

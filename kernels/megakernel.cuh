@@ -5,6 +5,7 @@
 #include "activation.cuh"
 #include "attend.cuh"
 #include "combine.cuh"
+#include "delay.cuh"
 #include "epilogue.cuh"
 #include "gemv.cuh"
 #include "post_norm.cuh"
@@ -35,6 +36,7 @@ __device__ __forceinline__ bool run_records(LaneT& lane, int begin, int end, Dis
     if (i + 1 < end) next = fetch_record(record + 3);
     lane.record = i;
     lane.forget_thread();
+    inject_delay(lane);
     lane.trace.begin_task();
     if (!dispatch(task)) return false;
     lane.trace.end_task(i, lane.step);

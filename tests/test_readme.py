@@ -34,7 +34,7 @@ def test_families(update_golden: bool) -> None:
     assert README.read_text(encoding="utf-8") == expected, "pytest tests/test_readme.py --update-golden rewrites it"
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/design.md"])
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/design.md", "docs/research.md"])
 def test_links_lead_somewhere(name: str) -> None:
     path = README.parent / name
     for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):

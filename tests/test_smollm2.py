@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import amk
 from amk.model.source import open_model
 from amk.runtime.session import Session
 from tests.reference import smollm2
-from tests.reference.hf import greedy, hf_model
+from tests.reference.hf import greedy
 
 MAX_SEQ = 2304
 
@@ -39,17 +40,17 @@ def test_the_reference_is_of_this_checkpoint(smollm2_gguf: Path) -> None:
     assert open_model(smollm2_gguf).checkpoint.digest == smollm2.stored()["checkpoint"]["digest"]
 
 
-def test_logits_and_tokens_are_the_references(session: Session, kv_dtype: str, name: str) -> None:
+def test_logits_and_tokens_are_the_references(session: Session, kv_dtype: str, name: str, smollm2_hf: Any) -> None:
     reference = smollm2.references()[name]
-    smollm2.check_logits(session, reference, kv_dtype)
+    smollm2.check_logits(session, reference, kv_dtype, smollm2_hf)
     result = smollm2.unstoppable(session).generate(reference.prompt, max_new_tokens=len(reference.tokens))
     smollm2.check_tokens(reference, result.token_ids, kv_dtype)
 
 
-def test_every_logit_of_a_prompt(session: Session, kv_dtype: str, smollm2_gguf: Path) -> None:
+def test_every_logit_of_a_prompt(session: Session, kv_dtype: str, smollm2_hf: Any) -> None:
     """The stored reference keeps a part of the vocabulary; here all of it, computed now."""
     ids = smollm2.references()["capital"].prompt
-    tokens, expected = greedy(hf_model(open_model(smollm2_gguf)), ids, 4)
+    tokens, expected = greedy(smollm2_hf, ids, 4)
     logits = session.logits([*ids, *tokens[:-1]])[len(ids) - 1 :]
     error = np.linalg.norm(logits - expected.numpy()) / np.linalg.norm(expected.numpy())
     assert error < smollm2.MAX_ERROR[kv_dtype]

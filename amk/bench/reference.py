@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 
-from amk.model.graph import Linear, TensorRef
+from amk.model.graph import Layer, Linear, TensorRef
 from amk.model.random_checkpoint import RandomCheckpoint
 from amk.model.random_weights import random_key, random_step
 from amk.model.rope import rope_tables
 from amk.model.source import Model
 from amk.runtime.cuda.driver import call, driver, pack_arguments
+from amk.runtime.cuda.kv import KEY_ORDER, KEY_SIZES, THREADS, VALUE_ORDER, VALUE_SIZES
 from amk.runtime.cuda.machine import CudaMachine
+from schedule_ir.layout import KV_BLOCK
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
-_BLOCK = 16
 _ACTIVATIONS = {
     "silu": torch.nn.functional.silu,
     "gelu_tanh": partial(torch.nn.functional.gelu, approximate="tanh"),
@@ -40,10 +42,34 @@ class TorchReference:
 
     def step(self, token: int, pos: int, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         """fp32 logits at `pos`; keys and values [layers, kv_heads, >= pos + 1, >= head_dim] get row `pos`."""
+        d = self.graph.head_dim
+
+        def append(layer: int, row: torch.Tensor) -> None:
+            keys[layer, :, pos, :d], values[layer, :, pos, :d] = row[0], row[1]
+
+        return self._step(token, pos, keys, values, append)
+
+    def step_over(
+        self, token: int, pos: int, keys: torch.Tensor, values: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(fp32 logits at `pos` over a cache that has row `pos` already, the row that the model computes itself).
+
+        The latter is fp32 [2, layers, kv_heads, head_dim], K and V, not rounded; attention sees the cached one.
+        """
+        rows: list[torch.Tensor] = []
+        logits = self._step(token, pos, keys, values, lambda _, row: rows.append(row))
+        return logits, torch.stack(rows, 1)
+
+    def _step(
+        self, token: int, pos: int, keys: torch.Tensor, values: torch.Tensor, take: Callable[[int, torch.Tensor], None]
+    ) -> torch.Tensor:
+        """fp32 logits; `take` gets each layer's new row [2, kv_heads, head_dim] before attention reads the cache."""
         g = self.graph
         h = self.weights[g.embed.name][token].float() * g.embed_scale
         for index, layer in enumerate(g.layers):
-            x = self._attention(index, self._norm(h, layer.attn_norm), pos, keys[index], values[index])
+            x = self._norm(h, layer.attn_norm)
+            take(index, self._row(layer, x, pos))
+            x = self._attention(layer, x, pos, keys[index], values[index])
             h = h + g.residual_multiplier * self._norm(self._linear(layer.o, x), layer.post_attn_norm)
             x = self._norm(h, layer.mlp_norm)
             gate = _ACTIVATIONS[g.activation](self._linear(layer.gate, x))
@@ -51,14 +77,16 @@ class TorchReference:
             h = h + g.residual_multiplier * self._norm(x, layer.post_mlp_norm)
         return _capped(self._linear(g.head, self._norm(h, g.final_norm)) / g.logits_divisor, g.logits_cap)
 
+    def _row(self, layer: Layer, x: torch.Tensor, pos: int) -> torch.Tensor:
+        """[2, kv_heads, head_dim]: K and V of position `pos`."""
+        key = self._rotate(self._heads(layer.k, layer.k_norm, x), pos, layer.rope)
+        return torch.stack([key, self._heads(layer.v, None, x)])
+
     def _attention(
-        self, index: int, x: torch.Tensor, pos: int, keys: torch.Tensor, values: torch.Tensor
+        self, layer: Layer, x: torch.Tensor, pos: int, keys: torch.Tensor, values: torch.Tensor
     ) -> torch.Tensor:
-        g, layer = self.graph, self.graph.layers[index]
-        d = g.head_dim
+        g, d = self.graph, self.graph.head_dim
         q = self._rotate(self._heads(layer.q, layer.q_norm, x), pos, layer.rope)
-        keys[:, pos, :d] = self._rotate(self._heads(layer.k, layer.k_norm, x), pos, layer.rope)
-        values[:, pos, :d] = self._heads(layer.v, None, x)
         seen = slice(max(0, pos + 1 - layer.window) if layer.window else 0, pos + 1)
         k = keys[:, seen, :d].float()
         scores = _capped(q.view(g.kv_heads, g.group, d) @ k.transpose(1, 2) * g.attention_scale, g.score_cap)
@@ -140,13 +168,15 @@ def set_cache(machine: CudaMachine, keys: torch.Tensor, values: torch.Tensor) ->
 def pack_kv(keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """K/V of a layer [kv_heads, rows, head_dim] in the blocks of kernels/kv_types.cuh (head_dim a multiple of 16)."""
     heads, rows, dim = keys.shape
-    blocks, steps = rows // _BLOCK, dim // 16
-    k = keys.view(heads, blocks, 2, 8, steps, 2, 4, 2).permute(0, 1, 4, 3, 6, 2, 5, 7)
-    v = values.view(heads, blocks, 2, 4, 2, steps, 2, 8).permute(0, 1, 5, 7, 3, 6, 2, 4)
-    parts = [x.reshape(heads, blocks, steps, 32, 8) for x in (k, v)]
-    if keys.dtype is torch.float32:  # two 16-byte planes per thread
-        parts = [x.view(heads, blocks, steps, 32, 2, 4).transpose(3, 4) for x in parts]
-    return torch.stack([x.reshape(heads, blocks, -1) for x in parts], 2).contiguous()
+    blocks = rows // KV_BLOCK
+    packed = []
+    for x, sizes, order in ((keys, KEY_SIZES, KEY_ORDER), (values, VALUE_SIZES, VALUE_ORDER)):
+        axes = x.view(heads, blocks, *(size or dim // KV_BLOCK for size in sizes))
+        elements = axes.permute(0, 1, *(2 + axis for axis in order)).reshape(heads, blocks, -1)
+        if keys.dtype is torch.float32:  # two 16-byte planes per thread
+            elements = elements.view(heads, blocks, -1, THREADS, 2, 4).transpose(3, 4).reshape(heads, blocks, -1)
+        packed.append(elements)
+    return torch.stack(packed, 2).contiguous()
 
 
 def relative_error(got: Any, expected: torch.Tensor) -> float:

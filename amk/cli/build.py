@@ -25,6 +25,7 @@ from amk.progress import ConsoleProgress
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Artifact folder [default: by the model].")
 @click.option("--kv-dtype", type=click.Choice(["fp16", "bf16", "fp32"]), default="fp16", show_default=True)
 @click.option("--random-weights", type=click.IntRange(min=0), metavar="SEED", help="Weights from a seed, not a file.")
+@click.option("--tuned/--no-tuned", default=True, show_default=True, help="Knobs measured for this GPU and shape.")
 @click.option("--force", is_flag=True, help="Build again even if DIR holds an artifact.")
 @json_option
 @debug_option
@@ -35,6 +36,7 @@ def build(
     out: Path | None,
     kv_dtype: str,
     random_weights: int | None,
+    tuned: bool,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -50,12 +52,17 @@ def build(
         out=out,
         kv_dtype=kv_dtype,
         random_weights=random_weights,
+        tuned=tuned,
         force=force,
         progress=ConsoleProgress(),
     )
     seconds = time.monotonic() - started
+    manifest = json.loads((artifact.path / "manifest.json").read_text(encoding="utf-8"))
     if as_json:
-        manifest = json.loads((artifact.path / "manifest.json").read_text(encoding="utf-8"))
         click.echo(json.dumps({"path": str(artifact.path), "seconds": round(seconds, 3), "manifest": manifest}))
         return
+    from amk.tuned import describe
+
+    if (evidence := manifest.get("build", {}).get("tuned")) is not None:
+        click.echo(f"Schedule: tuned, {describe(evidence)} (--no-tuned for the default)")
     click.echo(f"{artifact.path}: ready in {seconds:.1f} s; try: amk generate {artifact.path} --prompt 'Hello'")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,7 @@ _NIGHT = (
     click.option("--hours", type=click.FloatRange(min=0, min_open=True), metavar="H", help="Wall-clock budget."),
     click.option("--trials", type=click.IntRange(min=0), metavar="N", help="Budget of candidates."),
     click.option("--gpu-seconds", type=click.FloatRange(min=0, min_open=True), metavar="S",
-                 help="Budget of seconds in which a worker runs."),
+                 help="Budget of seconds in which a worker holds the GPU."),
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="S"),
     click.option("--aa-pairs", type=click.IntRange(min=0), default=24, show_default=True,
                  help="Pairs of the A/A panel."),
@@ -65,6 +66,8 @@ _NIGHT = (
                  help="Smallest gain worth keeping, as a fraction."),
     click.option("--alpha", type=click.FloatRange(0, 0.5, min_open=True), default=0.05, show_default=True,
                  help="Chance that anything kept in the whole search is no gain."),
+    click.option("--ahead", type=click.IntRange(min=1), metavar="N",
+                 help="Candidates on their way at once; one has the GPU [default: half the cores, at most 4]."),
     click.option("--learn-from", type=FOLDER, multiple=True, metavar="DIR", help="Other searches to learn from."),
 )  # fmt: skip
 
@@ -108,9 +111,9 @@ def run(**given: Any) -> int:
     with ConsoleProgress().step("Reading the checkpoint"):
         study, subject = open_study(_request(given))
     click.echo(f"{study.folder}: {subject.mode} search", err=True)
-    session = make_session(study, subject, settings, _say, endpoint, _fleet(given, study, settings))
+    session = make_session(study, subject, settings, click.echo, endpoint, _fleet(given, study, settings))
     outcome = session.run()
-    return _ended(study, outcome.exit_code, outcome.reason)
+    return _ended(outcome.exit_code, outcome.reason)
 
 
 @research.command()
@@ -127,9 +130,9 @@ def resume(place: Path, mode: Any, model: Path | None, **given: Any) -> int:
     check_resumable(study)
     endpoint = _endpoint(given) if settings.proposer == "llm" else None
     subject = moved(study.subject, model)
-    session = make_session(study, subject, settings, _say, endpoint, _fleet(given, study, settings))
+    session = make_session(study, subject, settings, click.echo, endpoint, _fleet(given, study, settings))
     outcome = session.run(resume=True)
-    return _ended(study, outcome.exit_code, outcome.reason)
+    return _ended(outcome.exit_code, outcome.reason)
 
 
 @research.command()
@@ -165,33 +168,53 @@ def report(place: Path, mode: Any, out: Path | None) -> None:
 @research.command()
 @directory
 @click.option("--export", "out", type=FOLDER, metavar="OUT", help="Build the best schedule as an artifact at OUT.")
+@click.option("--model", type=FOLDER, metavar="MODEL", help="Where the model lies now, if it was moved.")
 @json_option
-def best(place: Path, mode: Any, out: Path | None, as_json: bool) -> None:
+def best(place: Path, mode: Any, out: Path | None, model: Path | None, as_json: bool) -> None:
     """Print the best schedule of DIR with its provenance; with --export, build it."""
     from autoresearch.best import export_artifact, provenance
+    from autoresearch.session import moved
     from autoresearch.study import find_study
 
     study = find_study(place, mode)
-    facts = provenance(study, study.subject)
+    subject = moved(study.subject, model)
+    facts = provenance(study, subject)
     click.echo(json.dumps(facts) if as_json else json.dumps(facts, indent=1))
     if out is not None:
-        artifact = export_artifact(study, study.subject, out, ConsoleProgress())
+        artifact = export_artifact(study, subject, out, ConsoleProgress())
         click.echo(f"{artifact.path}: built from trial {facts['trial']}", err=True)
+
+
+@research.command()
+@directory
+@click.option("--table", type=FOLDER, metavar="FILE", help="Table to write to [default: the one that amk build reads].")
+@click.option("--commit", metavar="HASH", help="Of the sources, where the search did not run in a git checkout.")
+def adopt(place: Path, mode: Any, table: Path | None, commit: str | None) -> None:
+    """Make the best measured schedule of DIR the default for its GPU and shape: an entry of the tuned table."""
+    from amk.tuned import describe
+    from autoresearch.adopt import TABLE
+    from autoresearch.adopt import adopt as write_entry
+    from autoresearch.study import find_study
+
+    study, target = find_study(place, mode), table or TABLE
+    entry = write_entry(study, study.subject, target, commit)
+    click.echo(f"{target}: {entry.gpu}, {entry.evidence['model']}: {describe(entry.evidence)}")
 
 
 @research.command()
 @directory
 @click.argument("trial", type=click.IntRange(min=1))
 @click.option("--pairs", type=click.IntRange(min=4), default=20, show_default=True)
+@click.option("--model", type=FOLDER, metavar="MODEL", help="Where the model lies now, if it was moved.")
 @json_option
-def replay(place: Path, trial: int, mode: Any, pairs: int, as_json: bool) -> None:
+def replay(place: Path, trial: int, mode: Any, pairs: int, model: Path | None, as_json: bool) -> None:
     """Check and measure a TRIAL of DIR again, in a fresh process; its verdict stays."""
     from autoresearch.replay import replay as replay_trial
-    from autoresearch.session import last_settings, make_session
+    from autoresearch.session import last_settings, make_session, moved
     from autoresearch.study import find_study
 
     study = find_study(place, mode)
-    session = make_session(study, study.subject, last_settings(study), _say)
+    session = make_session(study, moved(study.subject, model), last_settings(study), _say)
     facts = replay_trial(session.supervisor, trial, pairs)
     if as_json:
         click.echo(json.dumps(facts))
@@ -220,6 +243,20 @@ def export(place: Path, mode: Any, form: str, events: bool, out: Path | None) ->
             click.echo(line)
     else:
         out.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+@research.command()
+@options(_SUBJECT[:-2], _SUBJECT[-1:])
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="S", help="Of the search.")
+@click.option("--nights", type=click.IntRange(min=1), default=1, show_default=True, metavar="N")
+def prepare(seed: int, nights: int, **given: Any) -> None:
+    """Compute the oracle's answers for a measured search of MODEL, which needs no GPU; the search finds them."""
+    from autoresearch.prepare import prepare as compute
+    from autoresearch.session import cache_of
+
+    cache, subject = cache_of(_request({**given, "mode": "measured"}))
+    compute(subject, cache, seed, nights, click.echo)
+    click.echo(f"{cache}: ready for {nights} nights of {subject}")
 
 
 @research.command()
@@ -259,6 +296,7 @@ def _settings(given: dict[str, Any]) -> Settings:
         agent_tokens=given.get("llm_tokens"),
         agent_money=given.get("llm_money"),
         workers=given.get("workers", 1),
+        ahead=given["ahead"] or max(1, min(4, (os.cpu_count() or 1) // 2)),
         learn_from=tuple(str(path) for path in given["learn_from"]),
     )
 
@@ -280,8 +318,7 @@ def _fleet(given: dict[str, Any], study: Study, settings: Settings) -> Any:
     return RayFleet(max(settings.workers, given.get("workers", 1)), address, gpus)
 
 
-def _ended(study: Study, code: int, reason: str) -> int:
+def _ended(code: int, reason: str) -> int:
     words = {0: "improved", 10: "nothing better", 130: "stopped"}
     click.echo(f"{words.get(code, code)}: {reason}")
-    click.echo(f"report: {study.folder / 'report.html'}")
     return code

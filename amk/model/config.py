@@ -6,7 +6,7 @@ A field that is in none of the tables below, and that the family does not read, 
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping, Set
 from typing import Any
 
@@ -58,7 +58,7 @@ PINNED_FIELDS: dict[str, tuple[Any, ...]] = {
 
 # Fields that cannot change what a decode step computes, by the reason why.
 _TRAINING_ONLY = """attention_dropout hidden_dropout resid_pdrop embd_pdrop attn_pdrop dropout initializer_range
-    gradient_checkpointing use_cache output_router_logits label_smoothing router_aux_loss_coef"""
+    gradient_checkpointing residual_dropout use_cache output_router_logits label_smoothing router_aux_loss_coef"""
 _SAME_RESULT = """pretraining_tp chunk_size_feed_forward torch_dtype dtype use_bfloat16 torchscript is_decoder
     tie_encoder_decoder _attn_implementation attn_implementation _attn_implementation_autoset _flash_attn_2_enabled
     _experts_implementation is_llama_config pad_vocab_size_multiple max_sequence_length tie_last_hidden_states
@@ -106,7 +106,8 @@ _NOT_THE_MODEL = ("AutoTokenizer", "AutoProcessor")
 
 
 def _check_code(auto_map: Any, own_code: Set[str]) -> None:
-    classes = {str(name).rpartition("--")[2] for key, name in (auto_map or {}).items() if key not in _NOT_THE_MODEL}
+    named = auto_map.items() if isinstance(auto_map, dict) else [("", auto_map)] if auto_map else []
+    classes = {str(name).rpartition("--")[2] for key, name in named if key not in _NOT_THE_MODEL}
     if classes - own_code:
         raise UnsupportedModelError(
             f"config.json: auto_map = {show(auto_map)}: the model comes with its own Python code, which amk never "
@@ -123,7 +124,8 @@ def _check_other(name: str, value: Any) -> None:
                 "use the bf16, fp16 or fp32 checkpoint, or a GGUF file"
             )
     elif name == "layer_types":
-        if value is not None and set(value) != {"full_attention"}:
+        full = isinstance(value, list | tuple) and all(kind == "full_attention" for kind in value)
+        if value is not None and not full:
             raise refused_value(name, value, 'null or all "full_attention"')
     else:
         raise UnsupportedModelError(
@@ -143,15 +145,23 @@ def show(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def read_int(config: Config, name: str, default: int | None = None) -> int:
-    """A positive integer field; `default` where it is absent or null. Raises UnsupportedModelError."""
+LARGEST = 2**31 - 1
+"""No size of a model is larger; what a damaged file holds in its place may be."""
+
+
+def read_int(config: Config, name: str, default: int | None = None, most: int = LARGEST) -> int:
+    """A positive integer field, at `most` so large; `default` where it is absent or null.
+
+    Raises UnsupportedModelError.
+    """
     value = config.get(name)
     if value is None:
         if default is None:
             raise UnsupportedModelError(f"config.json: {name} is missing; add it (a positive integer)")
         return default
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        raise refused_value(name, value, "a positive integer")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= most:
+        limit = "" if most == LARGEST else f" up to {most}"
+        raise refused_value(name, value, f"a positive integer{limit}")
     return value
 
 
@@ -162,7 +172,7 @@ def read_float(config: Config, name: str, default: float | None = None) -> float
         if default is None:
             raise UnsupportedModelError(f"config.json: {name} is missing; add it (a positive number)")
         return default
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (value > 0 and math.isfinite(value)):
+    if not _is_number(value) or value <= 0:
         raise refused_value(name, value, "a positive number")
     return float(value)
 
@@ -172,9 +182,14 @@ def read_number(config: Config, name: str, default: float) -> float:
     value = config.get(name)
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+    if not _is_number(value) or value < 0:
         raise refused_value(name, value, "a number, not below 0")
     return float(value)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number, finite as a float; JSON's integers may not be."""
+    return not isinstance(value, bool) and isinstance(value, int | float) and abs(value) <= sys.float_info.max
 
 
 def read_bool(config: Config, name: str, default: bool) -> bool:

@@ -102,7 +102,8 @@ class ModelGraph:
 
     The embedding row is multiplied by `embed_scale`, what a layer adds to the residual by `residual_multiplier`. Logits
     are divided by `logits_divisor`; scores and logits are soft-capped, cap * tanh(x / cap), where a cap is not 0.
-    `norm_offset` is what has to be added to stored norm weights; `fused` says which tensors are stored in one.
+    `norm_offset` is what has to be added to stored norm weights; `fused` says which tensors are stored in one, `paired`
+    of which the rotated rows of each head are stored pair by pair: rows 2i and 2i + 1 are i and i + rope.dim / 2 here.
     """
 
     architecture: str
@@ -131,6 +132,7 @@ class ModelGraph:
     score_cap: float = 0.0
     norm_offset: float = 0.0
     fused: tuple[FusedTensor, ...] = ()
+    paired: tuple[TensorRef, ...] = ()
 
     @property
     def digest(self) -> str:

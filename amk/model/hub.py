@@ -7,7 +7,7 @@ from pathlib import Path
 
 from amk.errors import UsageError
 
-_CONFIG = ["*.json", "*.jinja", "tokenizer.*"]
+_CONFIG = ["*.json", "*.jinja", "tokenizer.*", "merges.txt"]
 _WEIGHTS = ["*.safetensors"]
 _IGNORED = ["*/*", "consolidated*"]  # other formats of the same weights
 

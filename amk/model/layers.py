@@ -49,13 +49,23 @@ def _linear(name: str, rows: int, cols: int, bias: bool) -> Linear:
     return Linear(TensorRef(f"{name}.weight", (rows, cols)), TensorRef(f"{name}.bias", (rows,)) if bias else None)
 
 
-def fused_tensors(layers: tuple[Layer, ...]) -> tuple[FusedTensor, ...]:
-    """q, k, v stored as qkv_proj, and gate, up as gate_up_proj, as Phi-3 does."""
+def fused_tensors(traits: Traits, layers: tuple[Layer, ...]) -> tuple[FusedTensor, ...]:
+    """q, k, v stored as qkv_proj and gate, up as gate_up_proj, where the traits say so."""
     fused = []
     for layer in layers:
-        fused.append(_stack("qkv_proj", layer.q, layer.k, layer.v))
-        fused.append(_stack("gate_up_proj", layer.gate, layer.up))
+        if traits.fused_qkv:
+            fused.append(_stack("qkv_proj", layer.q, layer.k, layer.v))
+        if traits.fused_mlp:
+            fused.append(_stack("gate_up_proj", layer.gate, layer.up))
     return tuple(fused)
+
+
+def paired_tensors(traits: Traits, layers: tuple[Layer, ...]) -> tuple[TensorRef, ...]:
+    """Weights and biases of q and k, where the traits say that their rows are stored in pairs."""
+    if not traits.paired:
+        return ()
+    refs = (ref for layer in layers for linear in (layer.q, layer.k) for ref in (linear.weight, linear.bias))
+    return tuple(ref for ref in refs if ref is not None)
 
 
 def _stack(name: str, *linears: Linear) -> FusedTensor:

@@ -52,7 +52,7 @@ def parse_ropes_by_layer_type(
     """
     nested = config.get("rope_parameters")
     if isinstance(nested, dict) and set(nested) <= set(_LAYER_TYPES):
-        full, local = (nested.get(name) or {} for name in _LAYER_TYPES)
+        full, local = (_nested(nested, name) for name in _LAYER_TYPES)
     else:
         full, local = _settings(config), {}
     flat = {key: value for key, value in config.items() if key not in ("rope_parameters", "rope_scaling", "rope_theta")}
@@ -62,6 +62,14 @@ def parse_ropes_by_layer_type(
         _parse(flat, {"rope_theta": theta} | dict(full), head_dim, max_position, False, {}),
         _parse(flat, {"rope_theta": local_theta} | dict(local), head_dim, max_position, False, {}),
     )
+
+
+def _nested(settings: Mapping[str, Any], layer_type: str) -> Mapping[str, Any]:
+    """The settings of a layer type, empty where there are none."""
+    value = settings.get(layer_type)
+    if value is not None and not isinstance(value, dict):
+        raise refused_value(f"rope_parameters of {layer_type}", value, "null or an object with rope_type")
+    return value or {}
 
 
 def _parse(

@@ -19,6 +19,9 @@ from amk.model.safetensors_checkpoint import SafetensorsCheckpoint
 from amk.model.verify import verify_checkpoint
 from amk.model.walker import walk
 
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
+"""Files that a folder's tokenizer is made from: of the tokenizers library, SentencePiece, a vocabulary with merges."""
+
 
 @dataclass(frozen=True)
 class Model:
@@ -44,7 +47,7 @@ def open_model(model: str | Path, random_seed: int | None = None, progress: Prog
     if path.is_file():
         return _open_gguf(path, random_seed, progress)
     graph = walk(*_read_configs(path))
-    tokenizer = path if any((path / name).is_file() for name in ("tokenizer.json", "tokenizer.model")) else None
+    tokenizer = path if any((path / name).is_file() for name in TOKENIZERS) else None
     if random_seed is not None:
         return Model(graph, RandomCheckpoint(graph, random_seed), path, "random", tokenizer)
     checkpoint = AdaptedCheckpoint(SafetensorsCheckpoint.open(path, progress), graph)

@@ -42,11 +42,11 @@ class Tokenizer:
         tokenizer = self._chat_tokenizer()
         if not tokenizer.chat_template:
             raise UsageError("this model has no chat template; leave out --chat, or choose an instruction-tuned model")
+        from jinja2 import TemplateError
+
         try:
             text = tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
-        except Exception as error:
-            if not type(error).__module__.startswith("jinja2"):
-                raise
+        except (TemplateError, ValueError, TypeError, LookupError, AttributeError) as error:  # a template is a program
             raise UsageError(f"the model's chat template refuses these messages: {error}; change them") from error
         return list(self._backend.encode(text, add_special_tokens=False).ids)  # the template writes bos itself
 

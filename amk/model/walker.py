@@ -10,10 +10,12 @@ from amk.model.architectures import family_of
 from amk.model.config import Config, check_fields, read_bool, read_float, read_int, refused_value
 from amk.model.families import Sizes
 from amk.model.graph import Linear, ModelGraph, TensorRef
-from amk.model.layers import fused_tensors, make_layers
+from amk.model.layers import fused_tensors, make_layers, paired_tensors
 
 EMBED = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
+MOST_LAYERS = 1000
+"""More than any model has."""
 
 
 def walk(config: dict[str, Any], generation_config: dict[str, Any] | None = None) -> ModelGraph:
@@ -50,7 +52,8 @@ def walk(config: dict[str, Any], generation_config: dict[str, Any] | None = None
         tied_head=tied,
         eos_token_ids=_eos_ids(full, generation_config, vocab),
         local_rope=local_rope,
-        fused=fused_tensors(layers) if traits.fused else (),
+        fused=fused_tensors(traits, layers),
+        paired=paired_tensors(traits, layers),
         **traits.scalars,
     )
 
@@ -69,7 +72,7 @@ def _sizes(config: Config) -> Sizes:
         heads=heads,
         kv_heads=kv_heads,
         head_dim=read_int(config, "head_dim", max(1, hidden // heads)),
-        layers=read_int(config, "num_hidden_layers"),
+        layers=read_int(config, "num_hidden_layers", most=MOST_LAYERS),
         max_position=read_int(config, "max_position_embeddings"),
     )
 

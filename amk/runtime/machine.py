@@ -87,5 +87,11 @@ class Machine(Protocol):
         machine fails; the K/V of positions from start_pos on is then undefined.
         """
 
+    def kv_rows(self, begin: int, end: int) -> npt.NDArray[np.float32]:
+        """float32 [2, layers, kv_heads, end - begin, head_dim]: K (rotated) and V of positions, as they are cached.
+
+        Of any position below `max_seq`; those that no launch wrote since the reset hold something older.
+        """
+
     def close(self) -> None:
         """Free the memory; the machine cannot be used afterwards."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import numpy.typing as npt
 
-from amk.emit import compile_cubin, emit_source
+from amk.emit import CompiledKernel, compile_cubin, emit_source
 from amk.model.source import Model
 from amk.progress import SILENT, Progress
 from amk.runtime.cuda import CudaMachine
@@ -17,9 +18,12 @@ from amk.runtime.cuda.weights import tape_begins
 from amk.runtime.machine import Launch, Machine
 from schedule_ir import Tables, decode
 from schedule_ir.program import Program
+from schedule_ir.target import Target
 
 GUARD_BYTES = 1 << 16
 _CHUNK = 64 << 20
+_HASHERS = 4
+CompileSource = Callable[[str, Target], CompiledKernel]
 
 
 class GuardedMemory(Memory):
@@ -84,15 +88,31 @@ class GuardedMachine(CudaMachine):
         call(driver().cuMemsetD8, self.kv_address, byte, self._kv_bytes())
 
 
+def _parts(constants: Sequence[tuple[int, int]]) -> Iterator[npt.NDArray[np.uint8]]:
+    """The bytes of device buffers, in chunks."""
+    for pointer, size in constants:
+        for begin in range(0, size, _CHUNK):
+            part = np.empty(min(_CHUNK, size - begin), np.uint8)
+            to_host(part, pointer + begin)
+            yield part
+
+
+def _hash(part: npt.NDArray[np.uint8]) -> bytes:
+    return hashlib.blake2b(part.data, digest_size=16).digest()
+
+
 class CudaRig:
     """A Program, its cubin and its model on the first GPU."""
 
     kind = "cuda"
 
-    def __init__(self, tables: Tables, cubin: bytes, model: Model, progress: Progress = SILENT) -> None:
+    def __init__(
+        self, tables: Tables, cubin: bytes, model: Model, progress: Progress = SILENT,
+        compile_source: CompileSource = compile_cubin,
+    ) -> None:  # fmt: skip
         self.tables, self.cubin, self.model = tables, cubin, model
         self.program: Program = decode(tables)
-        self._progress = progress
+        self._progress, self._compile = progress, compile_source
 
     def machine(self, model: Model | None = None, fill: int | None = None) -> Machine:
         """A CUDA machine, in guarded memory if `fill` is given."""
@@ -108,13 +128,9 @@ class CudaRig:
         """Hash of weights, norms, biases and tables as they lie in device memory."""
         if not isinstance(machine, GuardedMachine):
             return None
-        digest = hashlib.blake2b(digest_size=16)
-        for pointer, size in machine.constants():
-            for begin in range(0, size, _CHUNK):
-                part = np.empty(min(_CHUNK, size - begin), np.uint8)
-                to_host(part, pointer + begin)
-                digest.update(part.data)
-        return digest.hexdigest()
+        with ThreadPoolExecutor(_HASHERS) as pool:  # hashing gigabytes in one thread takes longer than copying them
+            parts = [pool.submit(_hash, part) for part in _parts(machine.constants())]
+            return hashlib.sha256(b"".join(part.result() for part in parts)).hexdigest()
 
     def poison_kv(self, machine: Machine, fill: int) -> bool:
         """Set every byte of the K/V cache of a guarded machine."""
@@ -124,11 +140,8 @@ class CudaRig:
         return False
 
     def delayed(self) -> Machine | None:
-        """A kernel emitted with delays in every lane, where the emitter has that switch."""
-        source = delayed_source(self.program)
-        if source is None:
-            return None
-        kernel = compile_cubin(source, self.program.target)
+        """The same schedule in a kernel with delays in every lane."""
+        kernel = self._compile(emit_source(self.program, delays=True), self.program.target)
         return CudaMachine(self.tables, kernel.cubin, self.model, self._progress)
 
     def ms_per_token(self, machine: Machine, pos: int, steps: int) -> float | None:
@@ -136,9 +149,3 @@ class CudaRig:
         assert isinstance(machine, CudaMachine)
         result = machine.run(Launch(pos, [17 % machine.vocab], steps, 0), lambda _: None)
         return machine.last_launch_ms / result.steps_done
-
-
-def delayed_source(program: Program) -> str | None:
-    """The source with injected delays, or None while the emitter has no such switch."""
-    emit: Any = emit_source
-    return str(emit(program, delays=True)) if "delays" in inspect.signature(emit).parameters else None

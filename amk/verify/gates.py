@@ -63,6 +63,7 @@ BOUNDARIES = (
 """Positions where blocks of 16 rows, and splits of any size that a knob allows, begin and end."""
 
 CPU_BOUNDARIES = BOUNDARIES[:9]
+INTEGER_POSITIONS = (0, 1, 3, 7)
 NAN_BYTE, FINITE_BYTE = 0xFF, 0x3C
 """0xFF.. is a NaN in fp16, bf16 and fp32; 0x3C.. a number near one in the first two, near zero in fp32."""
 
@@ -123,10 +124,15 @@ def make_bench(
     replay: Callable[[Sequence[int]], str] | None = None,
 ) -> Bench:  # fmt: skip
     """A bench with ids of this seed, as long as the positions that the rig has time for."""
-    wanted = BOUNDARIES if rig.kind == "cuda" else CPU_BOUNDARIES
-    positions = tuple(p for p in wanted if p < machine.max_seq)
-    ids = fresh_ids(seed, positions[-1] + 1, machine.vocab)
+    ids, positions = question(rig.kind, seed, machine.max_seq, machine.vocab)
     return Bench(rig, machine, ids, positions, bandwidth, oracle or plain_oracle(rig.program.kv_dtype), replay)
+
+
+def question(kind: str, seed: int, max_seq: int, vocab: int) -> tuple[list[int], tuple[int, ...]]:
+    """(ids, positions) that the gates ask about on a rig of this kind."""
+    wanted = BOUNDARIES if kind == "cuda" else CPU_BOUNDARIES
+    positions = tuple(p for p in wanted if p < max_seq)
+    return fresh_ids(seed, positions[-1] + 1, vocab), positions
 
 
 def plain_oracle(kv_dtype: str) -> OracleFunction:
@@ -219,21 +225,24 @@ def _setter(index: int, value: float) -> Callable[[F32], None]:
 
 
 def _integers(bench: Bench) -> str:
-    model, positions = integer_model(bench.rig.model), (0, 1, 3, 7)
+    model, positions = integer_model(bench.rig.model), INTEGER_POSITIONS
+    ids = bench.ids[: positions[-1] + 1]
     machine = bench.rig.machine(model)
     try:
-        got = run_at(machine, bench.ids[:8], positions)
+        got = run_at(machine, ids, positions)
     finally:
         machine.close()
-    return _compare(got, bench.oracle(model, bench.ids[:8], positions), positions, INTEGER_BOUND)
+    return _compare(got, bench.oracle(model, ids, positions), positions, INTEGER_BOUND)
 
 
 def _delays(bench: Bench) -> str:
+    """Delays in every lane, drawn anew for each of two runs."""
     machine = bench.rig.delayed()
     if machine is None:
         raise NotApplicableError("no kernel with injected delays here")
     try:
-        bench.must_equal(run_at(machine, bench.ids, bench.positions), "delays in the lanes")
+        for _ in range(2):
+            bench.must_equal(run_at(machine, bench.ids, bench.positions), "delays in the lanes")
     finally:
         machine.close()
     return "delays in every lane change no bit"

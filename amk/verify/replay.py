@@ -9,8 +9,8 @@ from pathlib import Path
 from amk.errors import DeviceError
 from amk.progress import SILENT
 from amk.runtime.load import open_artifact
-from amk.verify.gates import BOUNDARIES, CPU_BOUNDARIES
-from amk.verify.logits import fresh_ids, logits_digest, run_at
+from amk.verify.gates import question
+from amk.verify.logits import logits_digest, run_at
 
 TIMEOUT = 600
 
@@ -27,9 +27,7 @@ def replay_digest(directory: Path, device: str, seed: int) -> str:
 def main(directory: str, device: str, seed: str) -> None:
     """Print the digest."""
     machine, _ = open_artifact(Path(directory), device, SILENT)
-    wanted = BOUNDARIES if device == "cuda" else CPU_BOUNDARIES
-    positions = [p for p in wanted if p < machine.max_seq]
-    ids = fresh_ids(int(seed), positions[-1] + 1, machine.vocab)
+    ids, positions = question(device, int(seed), machine.max_seq, machine.vocab)
     print(logits_digest(run_at(machine, ids, positions)))
     machine.close()
 

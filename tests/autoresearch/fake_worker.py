@@ -61,6 +61,12 @@ class FakeRungs:
     def fault_crash(self) -> None:
         os.kill(os.getpid(), 11)
 
+    def fault_crash_once(self) -> None:
+        mark = Path(self.script["log"]).with_suffix(".crashed")
+        if not mark.exists():
+            mark.touch()
+            self.fault_crash()
+
     def fault_nonsense(self) -> None:
         self.write_raw(b"no JSON at all\n")
 
@@ -85,6 +91,11 @@ class FakeRungs:
     def write_raw(self, data: bytes) -> None:
         """To the protocol's own descriptor, which `serve` made by duplicating stdout."""
         os.write(self.script["fd"], data)
+
+    def do_against(self, incumbent: dict[str, Any]) -> dict[str, Any]:
+        self.incumbent = incumbent.get("knobs", {})
+        self.random.seed(json.dumps([self.spec, self.incumbent]) + self.script.get("salt", ""))
+        return {}
 
     def do_lower(self) -> dict[str, Any]:
         known = {k: v for k, v in self.spec.items() if k not in self.script.get("without_effect", ())}
@@ -113,6 +124,9 @@ class FakeRungs:
 
     def do_energy(self) -> dict[str, Any]:
         return {"candidate": 0.5, "incumbent": 0.6}
+
+    def do_machine(self) -> dict[str, Any]:
+        return {"device": "fake"}
 
     def do_timeline(self, pos: int) -> dict[str, Any]:
         return {"available": True, "pos": pos, "lanes": {"compute": 0.3, "stream": 0.5}}

@@ -1,4 +1,4 @@
-"""A night in a process of its own that kills itself: `python night.py FOLDER SCRIPT KILL_AT`.
+"""A night in a process of its own that kills itself: `python night.py FOLDER SCRIPT KILL_AT [LANES]`.
 
 KILL_AT is "KIND[:PHASE]:COUNT": right after the COUNT-th such event of this process is in the journal; "before:.." just
 before it would be; "" never.
@@ -44,8 +44,8 @@ class Killer:
         study.journal.add = killing  # type: ignore[method-assign]
 
 
-def main(folder: str, script: str, kill_at: str) -> int:
-    made = supervisor(Path(folder), Path(script), settings(trials=3))
+def main(folder: str, script: str, kill_at: str, lanes: str = "1") -> int:
+    made = supervisor(Path(folder), Path(script), settings(trials=3), size=int(lanes))
     Killer(kill_at).wrap(made.study)
     proposer = make_proposer("coordinate")
     assert not isinstance(proposer, list)
@@ -53,4 +53,4 @@ def main(folder: str, script: str, kill_at: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:4]))
+    sys.exit(main(*sys.argv[1:5]))

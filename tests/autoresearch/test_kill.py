@@ -45,8 +45,22 @@ STATES = (
 )
 
 
-def run(folder: Path, script: Path, kill_at: str) -> int:
-    command = [sys.executable, str(NIGHT), str(folder), str(script), kill_at]
+LANE_STATES = (
+    "run_start:2",
+    "proposed:2",
+    "content:1",
+    "passed:compile:2",
+    "before:turn:2",
+    "pair:screen:2",
+    "passed:full gates:1",
+    "pair:confirm:2",
+    "verdict:1",
+    "pair:headline:2",
+)
+
+
+def run(folder: Path, script: Path, kill_at: str, lanes: int = 1) -> int:
+    command = [sys.executable, str(NIGHT), str(folder), str(script), kill_at, str(lanes)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode in (-signal.SIGKILL, IMPROVED), done.stderr
     return done.returncode
@@ -83,6 +97,18 @@ def test_sigkill_at_every_state(tmp_path: Path) -> None:
     study = Study(tmp_path / "study")
     assert list(study.history.nights) == [1]
     assert study.history.nights[1].headline is not None
+    check_pairs(study, kills, tmp_path)
+    assert all(gone(pid) for _, _, pid in log(tmp_path))
+
+
+def test_sigkill_with_several_candidates_on_their_way(tmp_path: Path) -> None:
+    script = write_script(tmp_path, latency=LATENCY)
+    kills = sum(run(tmp_path, script, state, lanes=2) == -signal.SIGKILL for state in LANE_STATES)
+    assert kills >= len(LANE_STATES) - 2
+    assert run(tmp_path, script, "", lanes=2) == IMPROVED
+    assert sorted(str(t.verdict) for t in finished(tmp_path)) == ["baseline", "kept", "rejected", "rejected"]
+    study = Study(tmp_path / "study")
+    assert list(study.history.nights) == [1]
     check_pairs(study, kills, tmp_path)
     assert all(gone(pid) for _, _, pid in log(tmp_path))
 

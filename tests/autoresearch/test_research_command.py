@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from amk.cli.main import cli
-from autoresearch.errors import NOTHING_BETTER
+from autoresearch.errors import INFRASTRUCTURE, NOTHING_BETTER
 from autoresearch.study import Study
 from tests.autoresearch.toy import save_toy
 from tests.conftest import why_no_gpu
@@ -73,7 +73,6 @@ RUN = ("run", "{toy}", "--trials", "1", "--random-weights", "7")
     ("arguments", "words"),
     [
         (["run", "{toy}"], "needs a budget"),
-        pytest.param([*RUN, "--mode", "measured"], "--mode measured", marks=WITHOUT_GPU),
         ([*RUN, "--position", "999", "--max-seq", "100"], "position 999"),
         ([*RUN, "--proposer", "no-such-command"], "no-such-command"),
         ([*RUN, "--proposer", "llm"], "--llm-url"),
@@ -87,6 +86,14 @@ def test_mistakes_are_told_in_a_line(arguments: list[str], words: str, tmp_path:
     done = amk(*(argument.format(toy=toy) for argument in arguments), *out)
     assert done.exit_code == 2, done.output
     assert words in done.stderr
+
+
+@WITHOUT_GPU
+def test_a_measured_search_without_a_gpu_is_an_infrastructure_failure(tmp_path: Path) -> None:
+    run = [argument.format(toy=save_toy(tmp_path / "toy")) for argument in RUN]
+    done = amk(*run, "--mode", "measured", "--out", str(tmp_path / "out"))
+    assert done.exit_code == INFRASTRUCTURE
+    assert "--mode measured: " in done.stderr
 
 
 def test_an_unusable_workload_file(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ class InProcess:
     """A worker in this process: the same answers, JSON and all, without starting one."""
 
     size = 1
+    one_device = True
 
     def __init__(self) -> None:
         self.identity = {"pid": -1, "start": 0}

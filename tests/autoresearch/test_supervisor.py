@@ -197,3 +197,38 @@ def test_two_lanes_at_once(tmp_path: Path) -> None:
     assert [t.verdict for t in trials(made)].count("kept") >= 1
     assert all(t.verdict for t in trials(made))
     assert (made.incumbent.setting or {})["in_flight"] == 8
+
+
+def test_a_lane_that_cannot_go_on_ends_all(tmp_path: Path) -> None:
+    """The others finish what they have; the night ends as a failure, and goes on when it is resumed."""
+    script = write_script(tmp_path, faults={"begin stocked=8": "infrastructure"}, seconds={"smoke": 0.1})
+    made = supervisor(tmp_path, script, settings(trials=50, plateau=50), size=2)
+    with pytest.raises(InfrastructureError, match="checkpoint has changed"):
+        made.run(make_and_count(50))
+    assert len(trials(made)) < 10
+    again = supervisor(tmp_path, write_script(tmp_path), settings(trials=50), size=2)
+    assert again.run(Listed(), resume=True).exit_code in (IMPROVED, NOTHING_BETTER)
+    assert all(t.verdict for t in trials(again))
+
+
+def make_and_count(count: int) -> Listed:
+    """A proposer of `count` candidates, the second of which cannot be looked at."""
+    rest = [{"stocked": s, "max_splits": m} for m in (8, 12, 16, 24) for s in (2, 3, 4, 6, 10, 12)]
+    return Listed({"in_flight": 8}, {"stocked": 8}, *rest[: count - 2])
+
+
+def test_equal_tables_in_two_lanes_are_measured_once(tmp_path: Path) -> None:
+    script = write_script(tmp_path, without_effect=["max_splits"], seconds={"validate": 0.2})
+    made = supervisor(tmp_path, script, size=2)
+    made.run(Listed({"stocked": 8}, {"stocked": 8, "max_splits": 8}))
+    assert sorted(t.verdict for t in trials(made)[1:] if t.verdict) == ["duplicate", "rejected"]
+
+
+def test_the_panel_survives_a_lost_worker_and_not_two(tmp_path: Path) -> None:
+    panel = {"trials": 0, "aa_pairs": 4}
+    made = supervisor(tmp_path, write_script(tmp_path, faults={"floors": "crash_once"}), settings(**panel))
+    assert made.run(Listed()).exit_code == NOTHING_BETTER
+    assert made.current.panel[0]["pairs"] == 4
+    other = supervisor(tmp_path / "b", write_script(tmp_path / "b", faults={"floors": "crash"}), settings(**panel))
+    with pytest.raises(InfrastructureError, match="the A/A panel lost 2 workers"):
+        other.run(Listed())

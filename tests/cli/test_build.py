@@ -21,7 +21,7 @@ def test_defaults(run: Run, builds: list[dict[str, Any]], tmp_path: Path) -> Non
     (call,) = builds
     assert isinstance(call.pop("progress"), ConsoleProgress)
     defaults = {"gpu": "auto", "max_seq": None, "out": None, "kv_dtype": "fp16", "random_weights": None, "force": False}
-    assert call == {"model": "some/model", **defaults}
+    assert call == {"model": "some/model", "tuned": True, **defaults}
 
 
 def test_every_option(run: Run, builds: list[dict[str, Any]]) -> None:
@@ -36,13 +36,14 @@ def test_every_option(run: Run, builds: list[dict[str, Any]]) -> None:
         "fp32",
         "--random-weights",
         "0",
+        "--no-tuned",
         "--force",
     ]
     run("build", "m.gguf", *options)
     (call,) = builds
     del call["progress"]
     expected = {"gpu": "l4", "max_seq": 512, "out": Path("o"), "kv_dtype": "fp32", "random_weights": 0, "force": True}
-    assert call == {"model": "m.gguf", **expected}
+    assert call == {"model": "m.gguf", "tuned": False, **expected}
 
 
 def test_json(run: Run, builds: list[dict[str, Any]], tmp_path: Path) -> None:

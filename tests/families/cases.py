@@ -144,4 +144,42 @@ CASES: dict[str, Case] = {
         },
         "Gemma3ForCausalLM",
     ),
+    "vaultgemma": Case(
+        "VaultGemma", "VaultGemma", "soft caps, alternating windows", "VaultGemma",
+        {
+            "sliding_window": WINDOW, "query_pre_attn_scalar": 24, "attn_logit_softcapping": 5.0,
+            "final_logit_softcapping": 3.0,
+        },
+    ),
+    "glm": Case("GLM", "GLM-4-9B, GLM-Edge", "half of neighbouring pairs rotated, fused gate and up", "Glm"),
+    "glm4": Case(
+        "GLM-4", "GLM-4-0414 (9B, 32B), GLM-Z1", "neighbouring pairs, four norms", "Glm4",
+        {"attention_bias": False, "num_key_value_heads": 3},
+    ),
+    "helium": Case("Helium", "Helium 1", "neighbouring pairs", "Helium", {"hidden_size": 96}),
+    "ernie45": Case("ERNIE 4.5", "ERNIE 4.5 (dense)", "neighbouring pairs, biases", "Ernie4_5", {"use_bias": True}),
+    "exaone4": Case(
+        "EXAONE 4", "EXAONE 4.0 (1.2B, 32B)", "norms after, q/k norm, windows, RoPE in these layers only", "Exaone4",
+        {"sliding_window": WINDOW, "sliding_window_pattern": 4},
+    ),
+    "exaone4-full": Case(
+        "EXAONE 4", "EXAONE 4.0 (1.2B, 32B)", "no window", "Exaone4",
+        {"sliding_window": None, "layer_types": ["full_attention"] * 4, "rope_parameters": LLAMA3},
+    ),
+    "seed-oss": Case("Seed-OSS", "Seed-OSS 36B", "q/k/v bias", "SeedOss"),
+    "seed-oss-bias": Case(
+        "Seed-OSS", "Seed-OSS 36B", "no bias but that of o", "SeedOss",
+        {"attention_bias": False, "attention_out_bias": True},
+    ),
+    "cwm": Case(
+        "CWM", "Code World Model 32B", "windows in three of four layers, llama3 RoPE", "Cwm",
+        {"hidden_size": 96, "sliding_window": WINDOW, "rope_parameters": LLAMA3},
+    ),
+    "hyperclovax": Case(
+        "HyperCLOVA X", "HyperCLOVA X SEED", "four norms, four multipliers", "HyperCLOVAX",
+        {
+            "hidden_size": 96, "embedding_multiplier": 12.0, "attention_multiplier": 0.15, "residual_multiplier": 0.22,
+            "logits_scaling": 0.125,
+        },
+    ),
 }  # fmt: skip

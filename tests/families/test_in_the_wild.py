@@ -15,6 +15,7 @@ import amk
 from amk.errors import ArtifactError, UnsupportedModelError
 from amk.model.source import open_model
 from tests.families.cases import CASES
+from tests.families.gguf_files import save_gguf
 from tests.families.models import reference, save
 from tests.runtime.models import machine_of, relative_error, session_of, tokens_of
 
@@ -72,6 +73,28 @@ def test_symlinked_hub_cache(folder: Path, tmp_path: Path, saved: tuple[Path, An
         assert relative_error(session.logits(IDS), reference(saved[1], IDS)) < 1e-4
 
 
+def test_gguf_in_a_hub_cache(tmp_path: Path) -> None:
+    """There the file is a link to a blob, whose name has no suffix."""
+    model = save(CASES["qwen2"], tmp_path / "hf")
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "0123abc"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    save_gguf(blobs / "0a1b2c", "qwen2", model, head_dim=False)
+    (snapshot / "model q8.gguf").symlink_to(Path("..") / ".." / "blobs" / "0a1b2c")
+    artifact = amk.build(snapshot / "model q8.gguf", gpu="h200", max_seq=64, out=tmp_path / "out", kv_dtype="fp32")
+    with amk.load(artifact.path, device="cpu") as session:
+        assert relative_error(session.logits(IDS), reference(model, IDS)) < 1e-4
+
+
+def test_link_to_a_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a link").symlink_to(folder)
+    monkeypatch.chdir(tmp_path)
+    artifact = amk.build("a link", gpu="h200", max_seq=64, out="out")
+    monkeypatch.chdir("/")
+    with amk.load(tmp_path / artifact.path, device="cpu") as session:
+        assert len(session.generate(IDS, 4).token_ids) == 4
+
+
 @pytest.fixture
 def read_only(folder: Path) -> Iterator[Path]:
     """A folder in which nothing may be written."""
@@ -110,6 +133,20 @@ def test_fused_tensors_are_taken_apart(folder: Path, saved: tuple[Path, Any]) ->
     parts = [opened.checkpoint.bf16(f"model.layers.1.self_attn.{x}_proj.weight") for x in "qkv"]
     as_fp32 = np.concatenate(parts).astype(np.uint32) << 16
     np.testing.assert_array_equal(as_fp32.view(np.float32), stored)
+
+
+def test_pairs_of_rows_are_taken_apart(tmp_path: Path) -> None:
+    """Of 16 dimensions of a head, 8 are rotated: stored rows 0, 2, 4, 6, then 1, 3, 5, 7, then the others."""
+    model = save(CASES["glm"], tmp_path)
+    opened = open_model(tmp_path)
+    order = [0, 2, 4, 6, 1, 3, 5, 7, *range(8, 16)]
+    for name, heads in (("q", 6), ("k", 2)):
+        rows = [16 * head + row for head in range(heads) for row in order]
+        stored = model.state_dict()[f"model.layers.1.self_attn.{name}_proj.weight"].numpy()
+        as_fp32 = opened.checkpoint.bf16(f"model.layers.1.self_attn.{name}_proj.weight").astype(np.uint32) << 16
+        np.testing.assert_array_equal(as_fp32.view(np.float32), stored[rows])
+        bias = model.state_dict()[f"model.layers.1.self_attn.{name}_proj.bias"].numpy()
+        np.testing.assert_array_equal(opened.checkpoint.fp32(f"model.layers.1.self_attn.{name}_proj.bias"), bias[rows])
 
 
 def test_fused_tensor_of_another_shape_is_named(folder: Path) -> None:

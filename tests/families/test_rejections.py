@@ -13,6 +13,7 @@ from amk.model.graph import Layer, ModelGraph
 from amk.model.walker import walk
 from schedule_ir import Program, encode
 from tests.families.cases import CASES
+from tests.families.models import transformers_config
 from tests.runtime.models import H200, KNOBS
 from validator import validate
 
@@ -21,9 +22,7 @@ MAX_SEQ = 128
 
 def graph_of(case: str) -> ModelGraph:
     """The graph of a case's config."""
-    import transformers
-
-    config = getattr(transformers, CASES[case].config_name)(**CASES[case].config()).to_dict()
+    config = transformers_config(CASES[case]).to_dict()
     return walk(config | {"architectures": [CASES[case].class_name]})
 
 

@@ -67,5 +67,8 @@ class Sliced:
     def run(self, launch: Launch, on_token: Callable[[int], None]) -> LaunchResult:
         return self.machine.run(launch, on_token)
 
+    def kv_rows(self, begin: int, end: int) -> npt.NDArray[np.float32]:
+        return self.machine.kv_rows(begin, end)
+
     def close(self) -> None:
         self.machine.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,8 +43,8 @@ def machine_of(session: Session) -> CudaMachine:
 
 
 @pytest.mark.parametrize("name", smollm2.names(full=True))
-def test_logits_are_the_references(session: Session, kv_dtype: str, name: str) -> None:
-    smollm2.check_logits(fresh(session), smollm2.references()[name], kv_dtype)
+def test_logits_are_the_references(session: Session, kv_dtype: str, name: str, smollm2_hf: Any) -> None:
+    smollm2.check_logits(fresh(session), smollm2.references()[name], kv_dtype, smollm2_hf)
 
 
 @pytest.mark.parametrize("name", smollm2.names(full=True))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 from amk.errors import UnsupportedModelError, UsageError
 from amk.model.source import open_model
@@ -62,6 +63,19 @@ def test_tied_head_that_is_stored_as_well(folder: Path) -> None:
         open_model(folder)
     rewrite(folder, lambda tensors: tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"]})
     assert open_model(folder).graph.tied_head
+
+
+def test_tied_head_that_is_stored_instead_of_the_embedding(tmp_path: Path) -> None:
+    """Of tensors that share memory, safetensors' save_model keeps the first by name."""
+    from safetensors.torch import save_model
+
+    model = save_hf(tmp_path, tie_word_embeddings=True)
+    (tmp_path / "model.safetensors").unlink()
+    save_model(model, str(tmp_path / "model.safetensors"))
+    with safe_open(tmp_path / "model.safetensors", "numpy") as file:
+        assert "lm_head.weight" in file.keys()  # noqa: SIM118 - no dictionary
+        assert "model.embed_tokens.weight" not in file.keys()  # noqa: SIM118
+    assert_weights_equal(tmp_path, model)
 
 
 def rewrite(folder: Path, change: Any) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from amk.model.source import Model
+
+F32 = npt.NDArray[np.float32]
 
 
 def hf_model(model: Model) -> Any:
@@ -68,3 +71,25 @@ def rounded_cache_error(hf: Any, ids: list[int], tokens: list[int], expected: An
     with torch.no_grad():
         logits = hf(given, past_key_values=Rounded(), use_cache=True, logits_to_keep=len(tokens)).logits[0]
     return float((logits - expected).norm() / expected.norm())
+
+
+def over_cache(hf: Any, ids: list[int], cached: F32, keep: int) -> tuple[F32, F32]:
+    """(logits [keep, vocab] of the last ids over a cache given as it is, the rows that transformers computes).
+
+    Both caches are [2, layers, kv_heads, len(ids), head_dim], K (rotated) and V. Every layer attends over `cached`
+    instead of its own rows, which are not rounded.
+    """
+    import torch
+    from transformers import DynamicCache
+
+    rows: list[Any] = []
+
+    class Given(DynamicCache):  # type: ignore[misc, unused-ignore]
+        def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> Any:
+            rows.append(torch.stack([keys[0], values[0]]))
+            return tuple(torch.from_numpy(cached[which, layer]).unsqueeze(0) for which in range(2))
+
+    with torch.no_grad():
+        given = torch.tensor([ids])
+        logits = hf(given, past_key_values=Given(), use_cache=True, logits_to_keep=keep).logits[0]
+    return logits.numpy(), torch.stack(rows, 1).numpy()

@@ -13,6 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from amk.runtime.session import Session
+from tests.reference.hf import over_cache
+from tests.reference.rounding import rounding_error
+from tests.reference.steps import StepError
 
 FOLDER = Path(__file__).parent
 MARGINS = {"fp16": 0.03, "fp32": 1e-3}
@@ -106,17 +109,33 @@ def compare_logits(reference: Reference, logits: npt.NDArray[np.float32], margin
     )
 
 
-def check_logits(session: Session, reference: Reference, kv_dtype: str) -> Comparison:
-    """Assert that logits along the reference's tokens are close, and choose its token wherever the margin is clear."""
-    margin = MARGINS[kv_dtype]
-    result = compare_logits(reference, session.logits([*reference.prompt, *reference.tokens[:-1]]), margin)
+def check_logits(session: Session, reference: Reference, kv_dtype: str, hf: Any) -> Comparison:
+    """Assert that logits along the reference's tokens are close, and choose its token wherever the margin is clear.
+
+    With a rounded cache also that they are what transformers, `hf`, gets from that cache.
+    """
+    margin, ids = MARGINS[kv_dtype], [*reference.prompt, *reference.tokens[:-1]]
+    logits = session.logits(ids)
+    result = compare_logits(reference, logits, margin)
     print(result)
+    if kv_dtype != "fp32":
+        check_over_cache(session, ids, logits[len(reference.prompt) - 1 :], kv_dtype, hf)
     rounding = ROUNDING_FACTOR * reference.rounded_error if kv_dtype == "fp16" else 0.0
     assert result.error < max(MAX_ERROR[kv_dtype], rounding), result
     if kv_dtype == "fp16":
         assert result.error < rounding, (result, reference.rounded_error)
     assert all(gap <= margin for _, gap in result.differing), result
     return result
+
+
+def check_over_cache(session: Session, ids: list[int], logits: npt.NDArray[np.float32], kv_dtype: str, hf: Any) -> None:
+    """Assert that amk's cached rows are roundings of transformers', and its last logits what follows from them."""
+    cached = session.machine.kv_rows(0, len(ids))
+    expected, rows = over_cache(hf, ids, cached, len(logits))
+    errors = np.linalg.norm(logits - expected, axis=1) / np.linalg.norm(expected, axis=1)
+    worst = StepError(float(errors.max()), rounding_error(cached, rows, kv_dtype))
+    print(f"over its own cache: {worst}")
+    assert worst.close, worst
 
 
 def check_tokens(reference: Reference, tokens: Sequence[int], kv_dtype: str) -> None:

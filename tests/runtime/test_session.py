@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from amk.errors import AmkError, DeviceError, UsageError
@@ -46,6 +47,9 @@ class Recorder:
         if len(self.launches) == self.fail_at:
             raise DeviceError("the kernel hung")
         return self.inner.run(launch, on_token)
+
+    def kv_rows(self, begin: int, end: int) -> npt.NDArray[np.float32]:
+        return self.inner.kv_rows(begin, end)
 
     def close(self) -> None:
         self.inner.close()

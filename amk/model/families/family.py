@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from amk.errors import UnsupportedModelError
-from amk.model.config import Config, refused_value, show
+from amk.model.config import Config, read_bool, refused_value, show
 from amk.model.graph import Rope
 from amk.model.rope_config import parse_rope
 
@@ -32,13 +32,16 @@ class Traits:
     """Where a model differs from LlamaForCausalLM; the defaults are Llama's.
 
     The `*_norm` fields name the norm's module in a layer, None where there is none. `windows` and `ropes` have an entry
-    for each layer, or are empty: see `Layer`. `scalars` are fields of `ModelGraph`.
+    for each layer, or are empty: see `Layer`. `scalars` are fields of `ModelGraph`. `fused_qkv` and `fused_mlp` say
+    that q, k, v, or gate and up, are stored as one tensor; `paired` that rows of q and k are: see `ModelGraph`.
     """
 
     qkv_bias: bool = False
     o_bias: bool = False
     mlp_bias: bool = False
-    fused: bool = False
+    fused_qkv: bool = False
+    fused_mlp: bool = False
+    paired: bool = False
     attn_norm: str | None = "input_layernorm"
     mlp_norm: str | None = "post_attention_layernorm"
     post_attn_norm: str | None = None
@@ -76,13 +79,30 @@ class Family:
 def activation_of(config: Config, name: str, **choices: str) -> str:
     """The activation that a config field names, as amk calls it; `choices` are keyed by what transformers calls it."""
     value = config.get(name)
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise refused_value(name, value, " or ".join(choices))
     return choices[value]
 
 
-SILU = {"silu": "silu", "swish": "silu"}
-GELU = {"gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"}
+LLAMA_DEFAULTS: dict[str, Any] = {
+    "max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "eos_token_id": 2, "hidden_act": "silu",
+}  # fmt: skip
+"""What transformers takes where a config leaves these out; families state where they differ."""
+
+
+def llama_like(config: Config, **differs: Any) -> Traits:
+    """Llama's traits with the biases that the config asks for, and fields of `Traits` where the family differs.
+
+    Where a family has no such bias, the field is not among its `reads`, and a config that asks for it was refused.
+    """
+    bias = read_bool(config, "attention_bias", False)
+    mlp_bias = read_bool(config, "mlp_bias", False)
+    return replace(Traits(qkv_bias=bias, o_bias=bias, mlp_bias=mlp_bias, activation=silu(config)), **differs)
+
+
+def silu(config: Config) -> str:
+    """The activation of a family that has no other. Raises UnsupportedModelError where `hidden_act` asks for one."""
+    return activation_of(config, "hidden_act", silu="silu", swish="silu")
 
 
 def window_of(config: Config, name: str = "sliding_window") -> int:
@@ -100,7 +120,8 @@ def sliding_layers(config: Config, layers: int, default: Callable[[int], bool]) 
     types = config.get("layer_types")
     if types is None:
         return tuple(default(index) for index in range(layers))
-    if not isinstance(types, list | tuple) or not set(types) <= {"full_attention", "sliding_attention"}:
+    known = ("full_attention", "sliding_attention")
+    if not isinstance(types, list | tuple) or not all(kind in known for kind in types):
         raise refused_value("layer_types", types, "full_attention and sliding_attention")
     if len(types) != layers:
         raise UnsupportedModelError(
@@ -110,6 +131,7 @@ def sliding_layers(config: Config, layers: int, default: Callable[[int], bool]) 
     return tuple(kind == "sliding_attention" for kind in types)
 
 
-def windows_of(sliding: tuple[bool, ...], window: int) -> tuple[int, ...]:
-    """The window of each layer."""
+def windows_of(config: Config, sliding: tuple[bool, ...]) -> tuple[int, ...]:
+    """The window of each layer: the config's where it slides, else none."""
+    window = window_of(config)
     return tuple(window if is_sliding else 0 for is_sliding in sliding)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from amk.model.config import Config
-from amk.model.families.family import SILU, Family, Sizes, Traits, activation_of, window_of
+from amk.model.families.family import LLAMA_DEFAULTS, Family, Sizes, Traits, llama_like, windows_of
 from amk.model.graph import Rope
 from amk.model.rope_config import parse_rope
 
 
 def _phi3(config: Config, sizes: Sizes) -> Traits:
-    return Traits(
-        fused=True,
-        windows=(window_of(config),) * sizes.layers,
-        activation=activation_of(config, "hidden_act", **SILU),
-    )
+    return llama_like(config, fused_qkv=True, fused_mlp=True, windows=windows_of(config, (True,) * sizes.layers))
 
 
 def _ropes(config: Config, sizes: Sizes) -> tuple[Rope, None]:
@@ -26,9 +22,10 @@ PHI3 = Family(
     "Phi3ForCausalLM",
     "phi3",
     _phi3,
-    {
+    LLAMA_DEFAULTS
+    | {
         "max_position_embeddings": 4096, "original_max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
-        "eos_token_id": 32000, "hidden_act": "silu",
+        "eos_token_id": 32000,
     },
     reads=frozenset(("sliding_window",)),
     ropes=_ropes,

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from amk.model.config import Config, read_bool, read_number
-from amk.model.families.family import (
-    SILU,
-    Family,
-    Sizes,
-    Traits,
-    activation_of,
-    sliding_layers,
-    window_of,
-    windows_of,
-)
+from amk.model.families.family import LLAMA_DEFAULTS, Family, Sizes, Traits, llama_like, sliding_layers, windows_of
 
-_DEFAULTS = {
-    "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "eos_token_id": None, "hidden_act": "silu",
-    "num_key_value_heads": 32, "sliding_window": 4096, "max_window_layers": 28,
+_DEFAULTS = LLAMA_DEFAULTS | {
+    "max_position_embeddings": 32768, "eos_token_id": None, "num_key_value_heads": 32, "sliding_window": 4096,
+    "max_window_layers": 28,
 }  # fmt: skip
 _WINDOW_FIELDS = frozenset(("use_sliding_window", "sliding_window", "max_window_layers", "layer_types"))
 
@@ -26,19 +17,15 @@ def _windows(config: Config, sizes: Sizes) -> tuple[int, ...]:
     if not read_bool(config, "use_sliding_window", False):
         return ()
     first = read_number(config, "max_window_layers", 28)
-    return windows_of(sliding_layers(config, sizes.layers, lambda index: index >= first), window_of(config))
+    return windows_of(config, sliding_layers(config, sizes.layers, lambda index: index >= first))
 
 
 def _qwen2(config: Config, sizes: Sizes) -> Traits:
-    activation = activation_of(config, "hidden_act", **SILU)
-    return Traits(qkv_bias=True, windows=_windows(config, sizes), activation=activation)
+    return llama_like(config, qkv_bias=True, windows=_windows(config, sizes))
 
 
 def _qwen3(config: Config, sizes: Sizes) -> Traits:
-    bias = read_bool(config, "attention_bias", False)
-    activation = activation_of(config, "hidden_act", **SILU)
-    windows = _windows(config, sizes)
-    return Traits(qkv_bias=bias, o_bias=bias, qk_norm="head", windows=windows, activation=activation)
+    return llama_like(config, qk_norm="head", windows=_windows(config, sizes))
 
 
 QWEN2 = Family("Qwen2ForCausalLM", "qwen2", _qwen2, _DEFAULTS, reads=_WINDOW_FIELDS)

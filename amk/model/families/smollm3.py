@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 from amk.model.config import Config, read_bool, read_int, refused_value
-from amk.model.families.family import (
-    SILU,
-    Family,
-    Sizes,
-    Traits,
-    activation_of,
-    sliding_layers,
-    window_of,
-    windows_of,
-)
+from amk.model.families.family import LLAMA_DEFAULTS, Family, Sizes, Traits, llama_like, sliding_layers, windows_of
 
 
 def _smollm3(config: Config, sizes: Sizes) -> Traits:
-    bias = read_bool(config, "attention_bias", False)
     rotated = _rotated(config, sizes)
-    return Traits(
-        qkv_bias=bias,
-        o_bias=bias,
-        mlp_bias=read_bool(config, "mlp_bias", False),
-        windows=_windows(config, sizes, rotated),
-        ropes=tuple(0 if flag else None for flag in rotated),
-        activation=activation_of(config, "hidden_act", **SILU),
-    )
+    ropes = tuple(0 if flag else None for flag in rotated)
+    return llama_like(config, windows=_windows(config, sizes, rotated), ropes=ropes)
 
 
 def _rotated(config: Config, sizes: Sizes) -> list[int]:
@@ -34,7 +18,7 @@ def _rotated(config: Config, sizes: Sizes) -> list[int]:
     if flags is None:
         interval = read_int(config, "no_rope_layer_interval", 4)
         return [int((index + 1) % interval != 0) for index in range(sizes.layers)]
-    if not isinstance(flags, list) or len(flags) != sizes.layers or not set(flags) <= {0, 1}:
+    if not isinstance(flags, list) or len(flags) != sizes.layers or not all(flag in (0, 1) for flag in flags):
         raise refused_value("no_rope_layers", flags, f"null or {sizes.layers} times 0 or 1")
     return flags
 
@@ -42,16 +26,16 @@ def _rotated(config: Config, sizes: Sizes) -> list[int]:
 def _windows(config: Config, sizes: Sizes, rotated: list[int]) -> tuple[int, ...]:
     if not read_bool(config, "use_sliding_window", False):
         return ()
-    return windows_of(sliding_layers(config, sizes.layers, lambda index: not rotated[index]), window_of(config))
+    return windows_of(config, sliding_layers(config, sizes.layers, lambda index: not rotated[index]))
 
 
 SMOLLM3 = Family(
     "SmolLM3ForCausalLM",
     "smollm3",
     _smollm3,
-    {
-        "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "eos_token_id": 128001, "hidden_act": "silu",
-        "num_key_value_heads": 4, "tie_word_embeddings": True,
+    LLAMA_DEFAULTS
+    | {
+        "max_position_embeddings": 32768, "eos_token_id": 128001, "num_key_value_heads": 4, "tie_word_embeddings": True,
     },
     reads=frozenset(
         (

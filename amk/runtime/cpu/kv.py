@@ -29,6 +29,11 @@ class KvCache:
                 raise DeviceError(self._overflow(name, rows, pos, new, rounded))
             cache[rows, pos] = rounded
 
+    def rows(self, begin: int, end: int) -> F32:
+        """float32 [2, layers, kv_heads, end - begin, head_dim]: K and V of positions, a copy."""
+        cached = np.stack([self.keys[:, begin:end], self.values[:, begin:end]])
+        return cached.reshape(2, -1, self._kv_heads, *cached.shape[2:])
+
     def _overflow(self, name: str, rows: npt.NDArray[np.intp] | slice, pos: int, new: F32, rounded: F32) -> str:
         first = int((~np.isfinite(rounded)).any(-1).argmax())
         layer = int(np.arange(len(self.keys))[rows][first]) // self._kv_heads

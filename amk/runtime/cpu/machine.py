@@ -109,6 +109,10 @@ class CpuMachine:
             raise DeviceError(f"a logit at position {pos} is NaN; check the checkpoint's weights")
         return token
 
+    def kv_rows(self, begin: int, end: int) -> F32:
+        """Cached rows: see `Machine.kv_rows`."""
+        return self._kv.rows(begin, end)
+
     def close(self) -> None:
         """Free the weights and the cache."""
         self._bound = []

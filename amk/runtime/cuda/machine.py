@@ -16,6 +16,7 @@ from amk.model.rope import rope_tables
 from amk.model.source import Model
 from amk.progress import SILENT, Progress
 from amk.runtime.cuda.driver import Memory, call, driver, to_device, to_host
+from amk.runtime.cuda.kv import read_kv
 from amk.runtime.cuda.params import HANG, NOT_FINITE, OVERFLOW, REPORT, Params
 from amk.runtime.cuda.weights import WeightLoader, weight_bytes
 from amk.runtime.machine import Launch, LaunchResult, Stopped, check_launch
@@ -106,6 +107,11 @@ class CudaMachine:
         self._epoch += launch.steps
         self._step_seconds = max(1e-5, self.last_launch_ms / 1e3 / max(1, steps))
         return LaunchResult(tokens, self._read_logits(launch, steps), steps, self._stopped())
+
+    def kv_rows(self, begin: int, end: int) -> npt.NDArray[np.float32]:
+        """Cached rows: see `Machine.kv_rows`."""
+        self._use()
+        return read_kv(self.program, self.kv_address, begin, end)
 
     def close(self) -> None:
         """Free the GPU memory."""
