@@ -7,97 +7,54 @@ namespace amk {
 
 constexpr int kPollRounds = 8;  // packet pairs that a thread polls together: one L2 round trip for all of them
 
-// One thread polls for the warp until its packet of the batch's last round, the likely latest, is there. All threads
-// polling all packets all the time would take L2 bandwidth from the weight stream.
+// Where a batch of packet pairs is polled: this thread's of the rounds from `first` on.
 template <int kSteps>
-__device__ __forceinline__ void wait_sentinel(
-    const ComputeLane& lane, const u64* source, u32 tag, int round, int length) {
-  if (lane.thread == 0 && Slice<kSteps>::valid(lane, round, length)) {
-    const u64* packet = source + Slice<kSteps>::element(lane, round);
+struct PollPlace {
+  const u64* source;
+  u32 tag;
+  int first, length;
+
+  __device__ __forceinline__ bool valid(const ComputeLane& lane, int i) const {
+    return Slice<kSteps>::valid(lane, first + i, length);
+  }
+  __device__ __forceinline__ const u64* packet(const ComputeLane& lane, int i) const {
+    return source + Slice<kSteps>::element(lane, first + i);
+  }
+};
+
+// One thread polls for the warp until its first packet is there: all threads of all SMs polling all packets from the
+// start would take L2 bandwidth from the weight stream.
+template <int kSteps>
+__device__ __forceinline__ void wait_first(const ComputeLane& lane, const PollPlace<kSteps>& place) {
+  if (lane.thread == 0 && place.valid(lane, 0)) {
     Spin spin;
-    while (!arrived(load_packet(packet), tag)) spin.again(lane);
+    while (!arrived(load_packet(place.packet(lane, 0)), place.tag)) spin.again(lane);
   }
   __syncwarp();
 }
 
-#ifndef P_SENT
-#define P_SENT 2
-#endif
-#ifndef P_OPT
-#define P_OPT 0
-#endif
-#ifndef P_MISS
-#define P_MISS 1
-#endif
-#ifndef P_ONE
-#define P_ONE 0
-#endif
-// Polls a batch of this thread's packet pairs until all have arrived. Elements from `length` on are zero.
-template <int kSteps, int kCount>
+// Polls a batch of this thread's packet pairs, again only those that are missing. Elements from `length` on are zero.
+template <int kCount, int kSteps>
 __device__ __forceinline__ void poll_batch(
-    const ComputeLane& lane, const u64* source, u32 tag, int first_round, int length, float (&values)[kCount][2]) {
+    const ComputeLane& lane, const PollPlace<kSteps>& place, float (&values)[kCount][2]) {
   const TraceWait traced(lane.trace);
-  u32 missing = 0;
+  wait_first<kSteps>(lane, place);
+  u64 a[kCount], b[kCount];
 #pragma unroll
-  for (int i = 0; i < kCount; i++) {
-    values[i][0] = values[i][1] = 0.f;
-    if (Slice<kSteps>::valid(lane, first_round + i, length)) missing |= 1u << i;
-  }
-  const u32 wanted = missing;
-  auto sweep = [&](u32 which) {
-    u64 a[kCount], b[kCount];
-#pragma unroll
-    for (int i = 0; i < kCount; i++)
-      if (which >> i & 1) load_packet_pair(source + Slice<kSteps>::element(lane, first_round + i), a[i], b[i]);
-#pragma unroll
-    for (int i = 0; i < kCount; i++)
-      if (which >> i & 1) {
-        if (arrived(a[i], tag) & arrived(b[i], tag)) missing &= ~(1u << i);
-        values[i][0] = value_of(a[i]);
-        values[i][1] = value_of(b[i]);
-      }
-  };
-  if (P_OPT) sweep(missing);
-  if (P_SENT == 1 && (!P_OPT || __any_sync(~0u, missing))) wait_sentinel<kSteps>(lane, source, tag, first_round + kCount - 1, length);
-  if (P_SENT == 2 && (!P_OPT || __any_sync(~0u, missing))) wait_sentinel<kSteps>(lane, source, tag, first_round, length);
-  if (P_SENT == 4) {
-    // the lanes of one missing unit at a time
-    for (;;) {
-      const u32 lanes = __ballot_sync(~0u, missing != 0);
-      if (!lanes) return;
-      const int leader = 31 - __clz(lanes);
-      const u32 pair = __shfl_sync(~0u, missing & (0u - missing), leader);
-      Spin spin;
-      if ((leader ^ lane.thread) < 8)
-        for (sweep(missing & pair); missing & pair; sweep(missing & pair)) spin.again(lane);
-      __syncwarp();
-      if (!__any_sync(~0u, missing)) return;
-      sweep(missing);
-    }
-  }
-  if (P_SENT == 3) {
-    // one missing lane at a time
-    for (;;) {
-      const u32 lanes = __ballot_sync(~0u, missing != 0);
-      if (!lanes) return;
-      if (lane.thread == 31 - __clz(lanes)) {
-        const u64* packet = source + Slice<kSteps>::element(lane, first_round + __ffs(missing) - 1);
-        Spin spin;
-        while (!arrived(load_packet(packet), tag)) spin.again(lane);
-      }
-      __syncwarp();
-      sweep(missing);
-    }
-  }
+  for (int i = 0; i < kCount; i++) a[i] = b[i] = place.valid(lane, i) ? 0 : static_cast<u64>(place.tag) << 32;
   Spin spin;
   for (;;) {
-    if (!missing) return;
-    if (P_ONE && missing != wanted)
-      sweep(missing & (0u - missing));
-    else
-      sweep(P_MISS ? missing : wanted);
-    if (!missing) return;
-    if (!P_MISS) missing = wanted;
+    bool all = true;
+#pragma unroll
+    for (int i = 0; i < kCount; i++)
+      if (!arrived(a[i], place.tag) | !arrived(b[i], place.tag)) load_packet_pair(place.packet(lane, i), a[i], b[i]);
+#pragma unroll
+    for (int i = 0; i < kCount; i++) {
+      all &= arrived(a[i], place.tag) & arrived(b[i], place.tag);
+      values[i][0] = value_of(a[i]);
+      values[i][1] = value_of(b[i]);
+    }
+    if (all) return;
     spin.again(lane);
   }
 }
@@ -107,11 +64,12 @@ struct Constant {
   static constexpr int value = kValue;
 };
 
-// Calls body(first round, Constant<count>) for batches of rounds.
+// Calls body(first round, Constant<count>) for batches of rounds, as even as they can be.
 template <int kRounds, int kFirst = 0, typename Body>
 __device__ __forceinline__ void for_batches(Body&& body) {
   if constexpr (kFirst < kRounds) {
-    constexpr int kCount = kRounds - kFirst < kPollRounds ? kRounds - kFirst : kPollRounds;
+    constexpr int kBatches = (kRounds - kFirst + kPollRounds - 1) / kPollRounds;
+    constexpr int kCount = (kRounds - kFirst + kBatches - 1) / kBatches;
     body(kFirst, Constant<kCount>{});
     for_batches<kRounds, kFirst + kCount>(body);
   }
@@ -126,7 +84,7 @@ struct Gather {
     for_batches<Slice<kSteps>::kRounds>([&](int first, auto count) {
       constexpr int kCount = decltype(count)::value;
       float values[kCount][2];
-      poll_batch<kSteps>(lane, source, tag, first, kLength, values);
+      poll_batch(lane, PollPlace<kSteps>{source, tag, first, kLength}, values);
 #pragma unroll
       for (int i = 0; i < kCount; i++) store_x<kSteps>(lane, first + i, values[i][0], values[i][1]);
     });
@@ -211,7 +169,7 @@ struct AddNorm {
 #pragma unroll
       for (int part = 0; part < kParts; part++) {
         float arrivals[kCount][2];
-        poll_batch<kSteps>(lane, source + part * kStride, tag, first, kHidden, arrivals);
+        poll_batch(lane, PollPlace<kSteps>{source + part * kStride, tag, first, kHidden}, arrivals);
 #pragma unroll
         for (int i = 0; i < kCount; i++) {
           values[i].x += kResidualMultiplier * arrivals[i][0];

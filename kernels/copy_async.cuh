@@ -25,4 +25,8 @@ __device__ __forceinline__ void copy_to_shared(u32 target, const u8* source, u32
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(full) : "memory");
 }
 
+__device__ __forceinline__ void prefetch_to_l2(const u8* source, u32 bytes, u64) {
+  for (u32 i = 0; i < bytes; i += 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(source + i));
+}
+
 }  // namespace amk

@@ -23,4 +23,10 @@ __device__ __forceinline__ void copy_to_shared(u32 target, const u8* source, u32
       ::"r"(target), "l"(source), "r"(bytes), "r"(full), "l"(policy) : "memory");
 }
 
+// `bytes` from `source` on into L2, by one thread.
+__device__ __forceinline__ void prefetch_to_l2(const u8* source, u32 bytes, u64 policy) {
+  asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(source), "r"(bytes), "l"(policy)
+               : "memory");
+}
+
 }  // namespace amk

@@ -9,9 +9,6 @@
 
 namespace amk {
 
-#ifndef P_UNROLL
-#define P_UNROLL 2
-#endif
 using Sums = float[2][4];  // two accumulators: consecutive mma do not wait for each other
 
 // A warp's weight tiles of a chunk of kCount k-steps.
@@ -63,7 +60,7 @@ struct Product {
     } else {
       Tiles<kChunk> current;
       current.load(lane, next);
-#pragma unroll P_UNROLL
+#pragma unroll 2
       for (int chunk = 1; chunk < kFull; chunk++) {
         Tiles<kChunk> following;
         next.advance();

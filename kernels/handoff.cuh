@@ -33,12 +33,7 @@ __device__ __forceinline__ void load_packet_pair(const u64* packet, u64& a, u64&
   asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(packet) : "memory");
 }
 
-__device__ __forceinline__ bool arrived(u64 packet, u32 tag) {
-#if P_SKIP
-  return true;
-#endif
-  return static_cast<u32>(packet >> 32) == tag;
-}
+__device__ __forceinline__ bool arrived(u64 packet, u32 tag) { return static_cast<u32>(packet >> 32) == tag; }
 __device__ __forceinline__ float value_of(u64 packet) { return __uint_as_float(static_cast<u32>(packet)); }
 
 }  // namespace amk

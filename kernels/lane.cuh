@@ -21,8 +21,15 @@ struct Task {
   int4 first;
   const int4* record;
   __device__ int opcode() const { return first.x; }
-  __device__ int4 second() const { return __ldg(record + 1); }
-  __device__ int4 third() const { return __ldg(record + 2); }
+  __device__ __forceinline__ int4 second() const { return words(record + 1); }
+  __device__ __forceinline__ int4 third() const { return words(record + 2); }
+
+  // Read again where they are used again: registers are scarcer.
+  static __device__ __forceinline__ int4 words(const int4* address) {
+    int4 w;
+    asm volatile("ld.global.nc.v4.s32 {%0, %1, %2, %3}, [%4];" : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w) : "l"(address));
+    return w;
+  }
 };
 
 struct LaneState {
@@ -59,23 +66,18 @@ __device__ __noinline__ void hang(Report* report, int lane, int record, int step
   __trap();
 }
 
-// How long a wait may last, in multiples of the limit. Where something is stuck all lanes end up waiting: the one that is
+// How long a wait may last: the limit times 2 to this power. Where something is stuck all lanes end up waiting: the one that is
 // nearest to the cause must report first. A compute lane's barrier waits for its own SM, its packets for others, and the
 // other lanes for the compute lane.
-enum Patience : int { kOwnSm = 1, kOtherSms = 2, kComputeLane = 4 };
+enum Patience : int { kOwnSm = 0, kOtherSms = 1, kComputeLane = 2 };
 
 // Bounds one wait.
 struct Spin {
   long long since = 0;
-  int polls = 0;
   __device__ __forceinline__ void again(const LaneState& lane, Patience patience = kOtherSms) {
-#ifdef P_CLK
-    if (++polls & (P_CLK - 1)) return;
-#endif
     const long long now = clock64();
     if (since == 0) since = now;
-    const u64 waited = static_cast<u64>(now - since) >> 10;
-    if (waited > static_cast<u64>(patience) * lane.params.wait_limit)
+    if (static_cast<u64>(now - since) >> (10 + patience) > lane.params.wait_limit)
       hang(lane.params.report, lane.role, lane.record, lane.step);
   }
 };
@@ -84,11 +86,7 @@ struct Spin {
 __device__ __forceinline__ bool wait_or_quit(LaneState& lane, u32 barrier, u32 parity) {
   const TraceWait traced(lane.trace);
   Spin spin;
-#ifdef P_ETEST
-  while (!mbarrier_test(barrier, parity)) {
-#else
   while (!mbarrier_try(barrier, parity)) {
-#endif
     if (*quit_flag()) return false;
     spin.again(lane, kComputeLane);
   }
@@ -98,12 +96,6 @@ __device__ __forceinline__ bool wait_or_quit(LaneState& lane, u32 barrier, u32 p
 __device__ __forceinline__ void wait(LaneState& lane, u32 barrier, u32 parity) {
   const TraceWait traced(lane.trace);
   Spin spin;
-#ifdef P_CTEST
-  if (lane.role == kCompute) {
-  while (!mbarrier_test(barrier, parity)) spin.again(lane, kOwnSm);
-  return;
-  }
-#endif
   while (!mbarrier_try(barrier, parity)) spin.again(lane, lane.role == kCompute ? kOwnSm : kComputeLane);
 }
 

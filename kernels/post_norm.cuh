@@ -43,7 +43,7 @@ struct AddPostNorm {
 #pragma unroll
       for (int part = 0; part < kParts; part++) {
         float arrivals[kCount][2];
-        poll_batch<kSteps>(lane, source + part * kStride, tag, first, kHidden, arrivals);
+        poll_batch(lane, PollPlace<kSteps>{source + part * kStride, tag, first, kHidden}, arrivals);
 #pragma unroll
         for (int i = 0; i < kCount; i++) {
           values[i].x += arrivals[i][0];

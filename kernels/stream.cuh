@@ -15,10 +15,14 @@ struct StreamLane : LaneState {
   u32 parity = 0;
   u64 policy;
   const u8* tape;
+  const u8* tape_end;
+  const u8* prefetched = nullptr;  // up to here
+  long long prefetched_at = 0;
 
   __device__ explicit StreamLane(const Params& p)
       : LaneState(p, kStream), begin(full_barrier(0)), full(begin), slot(shared_address(shared) + kRingOffset),
-        policy(evict_first_policy()), tape(p.tape + p.tape_begin[blockIdx.x]) {}
+        policy(evict_first_policy()), tape(p.tape + p.tape_begin[blockIdx.x]),
+        tape_end(p.tape + p.tape_begin[blockIdx.x + 1]) {}
 
   // Chunks to keep on their way: a deep queue of copies makes every hand-off wait behind it in L2, so fewer once the
   // ring is stocked, that is once the slot kStocked behind the next free one is still taken.
@@ -33,7 +37,7 @@ struct StreamLane : LaneState {
 
   // One chunk through the ring, when at most `limit` are on their way with it. False: the launch has ended.
   __device__ __forceinline__ bool copy(const u8* source, u32 bytes, int limit) {
-    if (!wait_free(full + 8 * kRingStages, parity ^ 1)) return false;
+    if (!wait_free(full + 8 * kRingStages, parity ^ 1, source)) return false;
     await_landing(limit);
     if (kCopyArrivals > 1 || thread == 0) copy_to_shared(slot, source, bytes, full, policy, thread);
     full += 8;
@@ -58,37 +62,28 @@ struct StreamLane : LaneState {
   }
 
   // All threads wait together and leave together: one that left alone would leave the others waiting for its copies.
-  __device__ __forceinline__ bool wait_free(u32 barrier, u32 phase) {
+  __device__ __forceinline__ bool wait_free(u32 barrier, u32 phase, const u8* source) {
     const TraceWait traced(trace);
     Spin spin;
-#if P_PF
-    while (!__all_sync(~0u, mbarrier_test(barrier, phase))) {
-      prefetch_ahead();
-#else
-    while (!__all_sync(~0u, mbarrier_try(barrier, phase))) {
-#endif
+    while (!__all_sync(~0u, kPrefetchChunks ? mbarrier_test(barrier, phase) : mbarrier_try(barrier, phase))) {
+      if (kPrefetchChunks) prefetch(source);
       if (__any_sync(~0u, *quit_flag())) return false;
       spin.again(*this, kComputeLane);
     }
     return true;
   }
 
-#if P_PF
-  const u8* ahead = nullptr;   // prefetched up to here
-  const u8* cursor = nullptr;  // the chunk that waits for a slot
-  const u8* end;
-  long long last = 0;
-  __device__ __forceinline__ void prefetch_ahead() {
+  // The ring is full: lets L2 take the tape from the chunk that waits for a slot on, so that device memory goes on
+  // reading; a chunk at a time, at the pace at which memory reads one for every SM.
+  __device__ __forceinline__ void prefetch(const u8* source) {
     const long long now = clock64();
-    if (now - last < P_PF) return;
-    const u8* from = ahead > cursor && ahead < cursor + (P_DEPTH + 1) * kSlotBytes ? ahead : cursor;
-    if (from + kSlotBytes > end || from >= cursor + P_DEPTH * kSlotBytes) return;
-    last = now;
-    if (thread == 0)
-      asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(from), "r"(kSlotBytes), "l"(policy) : "memory");
-    ahead = from + kSlotBytes;
+    if (now - prefetched_at < kPrefetchClocks || source < tape || source >= tape_end) return;
+    const u8* begin = prefetched > source && prefetched <= source + kPrefetchChunks * kSlotBytes ? prefetched : source;
+    if (begin + kSlotBytes > tape_end || begin >= source + kPrefetchChunks * kSlotBytes) return;
+    prefetched_at = now;
+    prefetched = begin + kSlotBytes;
+    if (thread == 0) prefetch_to_l2(begin, kSlotBytes, policy);
   }
-#endif
 
   // Shared memory must not be given back while copies into it are on their way.
   __device__ void drain() {
@@ -101,15 +96,9 @@ struct CopyTape {
   static __device__ __forceinline__ bool run(StreamLane& lane, const Task& task) {
     const u8* source = lane.tape + static_cast<u64>(task.first.y) * kAtomBytes;
     const int limit = lane.limit();
-#if P_PF
-    lane.end = lane.tape + (lane.params.tape_begin[blockIdx.x + 1] - lane.params.tape_begin[blockIdx.x]);
-#endif
 #pragma unroll 1
     for (int step = 0; step < kSteps; step += kChunk) {
       const u32 bytes = (kSteps % kChunk == 0 ? kChunk : min(kChunk, kSteps - step)) * kAtomBytes;
-#if P_PF
-      lane.cursor = source;
-#endif
       if (!lane.copy(source, bytes, limit)) return false;
       source += kChunk * kAtomBytes;
     }
@@ -127,9 +116,6 @@ struct CopyKv {
 #pragma unroll 1
     for (int block = 0; block < blocks; block += kKvBlocksPerSlot) {
       const u32 bytes = min(kKvBlocksPerSlot, blocks - block) * kKvBlockBytes;
-#if P_PF
-      lane.cursor = lane.end;
-#endif
       if (!lane.copy(source + static_cast<u64>(block) * kKvBlockBytes, bytes, lane.limit())) return false;
     }
     return true;

@@ -25,18 +25,6 @@ struct Trace {
     begin = clock64();
     waited = 0;
   }
-#if P_MARK
-  __device__ void mark(int id) {
-    if (!events || count == kTraceEvents) return;
-    long long* event = events + 4 * ++count;
-    const long long now = clock64();
-    event[0] = (1ll << 40) | id;
-    event[1] = event[2] = event[3] = now;
-    events[2] = count;
-  }
-#else
-  __device__ void mark(int) {}
-#endif
   __device__ void end_task(int record, int step) {
     if (!events || count == kTraceEvents) return;
     long long* event = events + 4 * ++count;
@@ -58,7 +46,6 @@ struct TraceWait {
 struct Trace {
   __device__ __forceinline__ void open(const Params&, int, bool) {}
   __device__ __forceinline__ void begin_task() {}
-  __device__ __forceinline__ void mark(int) {}
   __device__ __forceinline__ void end_task(int, int) {}
 };
 struct TraceWait {

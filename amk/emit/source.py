@@ -40,6 +40,8 @@ _CONSTANTS = {
     "in_flight": "kInFlight",
     "in_flight_low": "kInFlightLow",
     "stocked": "kStocked",
+    "prefetch_chunks": "kPrefetchChunks",
+    "prefetch_clocks": "kPrefetchClocks",
 }
 _KV_TYPES = {"fp16": 0, "bf16": 1, "fp32": 2}
 _COPY_ENGINE = {"sm80": "copy_async.cuh", "sm90": "copy_bulk.cuh", "sm120": "copy_bulk.cuh"}

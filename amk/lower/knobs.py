@@ -17,7 +17,8 @@ class Knobs:
 
     `chunk_ksteps`: k-steps per ring chunk, about (512 bytes each). `ring_stages`: slots, 0 for all the shared memory
     there is. `in_flight`: chunks that the stream lane keeps on their way, `in_flight_low` once `stocked` slots are
-    full (a deep queue of copies makes every hand-off wait behind it in L2). `down_split`: K-split of the down
+    full (a deep queue of copies makes every hand-off wait behind it in L2). `prefetch_chunks`: chunks beyond a full ring that the
+    stream lane lets L2 take meanwhile, 0 for none. `down_split`: K-split of the down
     projection, 0 for the smallest that fits. `down_pieces`: pieces of K in which an SM multiplies its units of down,
     so that it starts before the last rows of the MLP are there, 0 for as many as pay. `min_split_rows`: cached positions that are worth a split of their own.
     `max_queries`: query heads that share an attention task; 8 fill the rows of an mma tile as high and low halves.
@@ -30,6 +31,7 @@ class Knobs:
     in_flight: int = _knob(3, (2, 3, 4, 5, 6, 8, 10, 12), "chunks on their way while the ring is not stocked")
     in_flight_low: int = _knob(2, (1, 2, 3, 4, 5, 6), "chunks on their way once the ring is stocked")
     stocked: int = _knob(4, (2, 3, 4, 6, 8, 10, 12), "full slots from which on fewer chunks are kept on their way")
+    prefetch_chunks: int = _knob(10, (0, 4, 10, 20), "chunks that L2 takes in advance while the ring is full")
     down_split: int = _knob(0, (0, 1, 2, 3, 4, 6, 8), "K-split of the down projection: tasks, mailboxes, parts to add")
     down_pieces: int = _knob(0, (0, 1, 2, 3, 4, 6, 8), "pieces of K in which an SM multiplies down: gathers, x, ring")
     min_split_rows: int = _knob(64, (16, 32, 48, 64, 96, 128, 192, 256), "cached positions per attention split")

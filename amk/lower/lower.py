@@ -375,6 +375,8 @@ class _Lowering:
             "in_flight": min(knobs.in_flight, memory.stages),
             "in_flight_low": min(knobs.in_flight_low, memory.stages),
             "stocked": min(knobs.stocked, memory.stages - 1),
+            "prefetch_chunks": knobs.prefetch_chunks,
+            "prefetch_clocks": _prefetch_clocks(self.target, memory.slot),
             "activation_ksteps": memory.activation // 64,
             "accumulators": memory.accumulators // (knobs.compute_warps * TILE_ROWS * 4),
             "shared_bytes": memory.total,
@@ -400,6 +402,11 @@ def _scalars(graph: ModelGraph) -> dict[str, float]:
     optional = {name: float(getattr(graph, name)) for name in NEUTRAL_SCALARS}
     used = {name: value for name, value in optional.items() if value != NEUTRAL_SCALARS[name]}
     return {"eps": graph.norm_eps, "attention_scale": graph.attention_scale, **used}
+
+
+def _prefetch_clocks(target: Target, slot_bytes: int) -> int:
+    """SM clocks (at 1.7 GHz, near what the targets run at) in which memory reads a chunk for every SM."""
+    return round(slot_bytes * target.sms / target.bandwidth * 1.7e9)
 
 
 def _shared_buffers(memory: SharedMemory) -> list[Buffer]:
