@@ -229,8 +229,9 @@ class _Lowering:
         self.build.add(sm, "gemv", (shape.ksteps, shape.chunk))
 
     def _publish(
-        self, sm: int, target: int, phase: int, bias: int | None, unit: int, *, scaled: bool = False, gated: bool = False
-    ) -> None:
+        self, sm: int, target: int, phase: int, bias: int | None, unit: int, *, scaled: bool = False,
+        gated: bool = False,
+    ) -> None:  # fmt: skip
         self.build.add(
             sm, "publish", (int(scaled), int(gated), int(bias is not None)),
             dst=target, phase=phase, bias=0 if bias is None else bias + unit * TILE_ROWS,

@@ -162,7 +162,8 @@ def test_a_kv_row_that_nobody_appends(program: Program) -> None:
     sm = owner(program, Lane.COMPUTE, "append")
     tasks = lane(program, sm, Lane.COMPUTE)
     kv_head, split = tasks.pop(find(program, tasks, "append")).args
-    refused(edited(program, sm, Lane.COMPUTE, tasks), f"K/V head {kv_head}: no task appends", f"split {split} is the last")
+    words = f"K/V head {kv_head}: no task appends its new row", f"split {split} is the last"
+    refused(edited(program, sm, Lane.COMPUTE, tasks), *words)
 
 
 def test_a_kv_row_that_is_appended_twice(program: Program) -> None:

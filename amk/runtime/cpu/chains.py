@@ -81,7 +81,7 @@ class Chains:
     def _weights_of(self, task: Instruction) -> Weights:
         found = self._weights.get((task.sm, task.tape_offset))
         if found is None:
-            raise RejectedProgramError(f"atom {task.tape_offset} of the tape of SM {task.sm} is not where a unit begins")
+            raise RejectedProgramError(f"no unit begins at atom {task.tape_offset} of the tape of SM {task.sm}")
         return found
 
     @cached_property

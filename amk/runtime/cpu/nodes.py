@@ -60,10 +60,11 @@ class Factor(NamedTuple):
 
 @dataclass(frozen=True)
 class LinearNode:
-    """Units, unit i in the tape of `sms[i]`, that multiply the same x: in one go, or part by part of K, summed in order.
+    """Units, unit i in the tape of `sms[i]`, that multiply the same x: in one go, or part by part of K, added in order.
 
     Output float32 [units * 16], or [units * 8] if gated. `biases[i]` is the offset of the unit's bias, () for none.
-    `scaled`: by the norm of the last x. A head node's output is the logits: unit i makes those of tokens 16 i .. 16 i + 15.
+    `scaled`: by the norm of the last x. A head node's output is the logits: unit i makes those of tokens 16 i to
+    16 i + 15.
     """
 
     factors: tuple[Factor, ...]

@@ -282,7 +282,7 @@ class _Walk:
     # What has to hold at the end of a token
 
     def _check_attention(self) -> None:
-        """All splits of every block are attended, and for each a task appends the new row where that split is the last."""
+        """All splits of every block are attended, and each has a task that appends the new row where it is the last."""
         splits = range(self.config["max_splits"])
         for block in self.values.blocks():
             if set(block.partial_writers) != set(splits):

@@ -34,7 +34,7 @@ SIGNAL = 0
 
 
 class Unit(NamedTuple):
-    """A weight unit of a matrix: published at `dst` (its first row, in the head), its parts at `offsets` of the tape."""
+    """A weight unit of a matrix: published at `dst` (its first row, in the head), its parts at `offsets` of a tape."""
 
     dst: int
     sm: int
