@@ -53,11 +53,11 @@ struct Program {
   static __device__ __forceinline__ bool stream(StreamLane& lane, const Task& task) {
     switch (task.opcode()) {
       case 1: return CopyTape<4, 4>::run(lane, task);
-      case 4: return KvAcquire::run(lane, task);
-      case 5: return CopyKv<32>::run(lane, task);
-      case 14: return CopyTape<3, 3>::run(lane, task);
-      case 18: return CopyTape<2, 2>::run(lane, task);
-      case 20: return CopyKv<0>::run(lane, task);
+      case 4: return CopyKv<32>::run(lane, task);
+      case 13: return CopyTape<3, 3>::run(lane, task);
+      case 17: return CopyTape<2, 2>::run(lane, task);
+      case 19: return CopyKv<0>::run(lane, task);
+      case 23: return KvAcquire::run(lane, task);
     }
     return true;
   }
@@ -65,27 +65,27 @@ struct Program {
     switch (task.opcode()) {
       case 0: EmbedNorm<4>::run(lane, task); return;
       case 2: Gemv<4, 4>::run(lane, task); return;
-      case 6: Attend<2, 32, 1, 0>::run(lane, task); return;
-      case 7: Combine::run(lane, task); return;
-      case 8: Gather<4, 64>::run(lane, task); return;
-      case 10: AddPostNorm<4, 1, 64>::run(lane, task); return;
-      case 12: Append<32>::run(lane, task); return;
-      case 13: Gather<3, 48>::run(lane, task); return;
-      case 15: GemvPark<3, 3, 0>::run(lane, task); return;
-      case 16: GemvPark<3, 3, 1>::run(lane, task); return;
-      case 17: Gather<2, 32>::run(lane, task); return;
-      case 19: GemvResume<2, 2>::run(lane, task); return;
-      case 21: Attend<2, 0, 1, 0>::run(lane, task); return;
-      case 22: Append<0>::run(lane, task); return;
+      case 5: Attend<2, 32, 1, 0>::run(lane, task); return;
+      case 6: Combine::run(lane, task); return;
+      case 7: Gather<4, 64>::run(lane, task); return;
+      case 9: AddPostNorm<4, 1, 64>::run(lane, task); return;
+      case 11: Append<32>::run(lane, task); return;
+      case 12: Gather<3, 48>::run(lane, task); return;
+      case 14: GemvPark<3, 3, 0>::run(lane, task); return;
+      case 15: GemvPark<3, 3, 1>::run(lane, task); return;
+      case 16: Gather<2, 32>::run(lane, task); return;
+      case 18: GemvResume<2, 2>::run(lane, task); return;
+      case 20: Attend<2, 0, 1, 0>::run(lane, task); return;
+      case 21: Append<0>::run(lane, task); return;
       case 26: Sample::run(lane, task); return;
     }
   }
   static __device__ __forceinline__ bool epilogue(EpilogueLane& lane, const Task& task) {
     switch (task.opcode()) {
       case 3: return Publish<1, 0, 0>::run(lane, task);
-      case 9: return Publish<0, 0, 0>::run(lane, task);
-      case 11: return Publish<1, 1, 0>::run(lane, task);
-      case 23: return KvRelease::run(lane, task);
+      case 8: return Publish<0, 0, 0>::run(lane, task);
+      case 10: return Publish<1, 1, 0>::run(lane, task);
+      case 22: return KvRelease::run(lane, task);
       case 24: return Head::run(lane, task);
       case 25: return PublishBest::run(lane, task);
     }

@@ -55,6 +55,20 @@ def test_the_query_blocks_of_a_head_share_the_row() -> None:
     assert sorted(ops) == [[], [], []] + [["attend", "attend", "append"]] * 2
 
 
+def test_every_sm_that_attends_acquires_where_the_first_layer_attends() -> None:
+    """Also where its own first attention is in the last layer: see `_Lowering._acquire`."""
+    program = small_program(random_model())
+    later = 0
+    for sm in range(program.sms):
+        ops = [program.variants[task.opcode].op for task in program.lanes[sm, Lane.STREAM, Section.BODY]]
+        heads = [task.args[0] for task in program.lanes[sm, Lane.STREAM, Section.BODY]
+                 if program.variants[task.opcode].op == "copy_kv"]  # fmt: skip
+        qkv = sum(tiles.sms.count(sm) for tiles in program.tiles if tiles.name == "layers.0.qkv")
+        assert [i for i, op in enumerate(ops) if op == "kv_acquire"] == [qkv] * bool(heads)
+        later += bool(heads) and min(heads) >= 2
+    assert later
+
+
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     hidden=st.integers(8, 100).map(lambda n: 2 * n),
