@@ -1,6 +1,7 @@
 """The default schedule of a Llama-family model: units dealt round robin, attention split over its own SMs.
 
-Order on every SM, layer by layer: qkv units, attention splits, merge of splits, o units, gate/up units, down units.
+Order on every SM, layer by layer: qkv units, attention splits, merge of splits, o units, gate/up units, append of new
+K/V rows, down units (piece by piece of K).
 All mailboxes have one slot: before a packet is overwritten, every reader of the value before has contributed to
 something the writer waited for, because every SM owns at least one gate/up unit of every layer (the validator proves
 it per schedule).
