@@ -46,7 +46,7 @@ def test_accepted_placements_never_hang(seed: int) -> None:
 
 def test_lowering_of_one_layer_can_hang_and_is_rejected() -> None:
     """An SM without a unit of down releases its K/V rows before another has acquired those of the token before."""
-    case = programs.case(layers=1, sms=8)
+    case = programs.case(layers=1, sms=8, knobs=replace(programs.KNOBS, max_splits=4))
     report = validate(case.tables, case.model, case.gpu)
     assert [v.rule for v in report.violations[:1]] == [4], report.text()
     assert "kv_released" in report.violations[0].message

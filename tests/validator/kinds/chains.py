@@ -79,17 +79,26 @@ def wrong_accumulator(sheet: Sheet) -> bool:
     return True
 
 
+def _neighbours(sheet: Sheet) -> tuple[Unit, Unit] | None:
+    """Two units that an SM has in pieces at the same time."""
+    for _ in range(20):
+        first, second = unit(sheet, "publish", pieces=True), unit(sheet, "publish", pieces=True)
+        if not first or not second or first.key(1) != second.key(1) or first == second:
+            continue
+        if first.products[0] < second.products[-1] and second.products[0] < first.products[-1]:
+            return first, second
+    return None
+
+
 @kind(12)
 def accumulators_exchanged(sheet: Sheet) -> bool:
     """From some piece on two units of an SM go on from each other's sums."""
-    first, second = unit(sheet, "publish", pieces=True), unit(sheet, "publish", pieces=True)
-    if not first or not second or first.key(1) != second.key(1) or len(first.products) != len(second.products):
+    pair = _neighbours(sheet)
+    if not pair:
         return False
+    first, second = pair
     rows = sheet.lanes[first.key(1)]
     mine, other = rows[first.products[0]][1], rows[second.products[0]][1]
-    inside = first.products[0] < second.products[-1] and second.products[0] < first.products[-1]
-    if mine == other or not inside:
-        return False
     begin = sheet.rng.randrange(1, len(first.products))
     for i, j in zip(first.products[begin:], second.products[begin:], strict=True):
         rows[i][1], rows[j][1] = other, mine
