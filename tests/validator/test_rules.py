@@ -112,7 +112,7 @@ TWINS: list[tuple[int, Edit, Edit]] = [
     (8, word("copy_tape", "offset", 0), word("copy_tape", "offset", 10_000)),
     (9, word("head", "row", 0), word("head", "row", 1)),
     (9, word("copy_tape", "offset", 0), word("copy_tape", "offset", 1)),
-    (9, word("attend", "append", 0), word("attend", "append", -1)),
+    (9, word("append", "split", 0), word("append", "split", 1)),
     (10, config(phases=1), config(phases=-1)),
     (12, word("add_norm", "norm", 0), word("add_norm", "norm", 1)),
     (12, word("attend", "k_src", 0), word("attend", "k_src", 16)),
