@@ -35,6 +35,16 @@ def test_oracle_agrees_at_every_position_where_the_splits_change(splits: int) ->
         assert oracle.judge(case.tables, case.model, setup, oracle.by_priority(random.Random(start))) is None
 
 
+@pytest.mark.parametrize("window", [2, 15, 17, 40])
+def test_windows(window: int) -> None:
+    case = programs.case(window=window, knobs=Knobs(2, 2, down_pieces=2, max_splits=3, min_split_rows=16))
+    report = validate(case.tables, case.model, case.gpu)
+    assert report.ok, report.text()
+    for start in (0, 14, 31, 46):
+        setup = oracle.Setup(start, (False, True, True))
+        assert oracle.judge(case.tables, case.model, setup, oracle.by_priority(random.Random(start))) is None
+
+
 @pytest.mark.parametrize("seed", range(25))
 def test_accepted_placements_never_hang(seed: int) -> None:
     """Units dealt at random: whatever the validator accepts must survive the oracle."""

@@ -22,6 +22,7 @@ CASES = [
         sms=3,
         bias=True,
         hidden=100,
+        window=24,
         knobs=Knobs(2, 2, down_pieces=2, down_split=2, min_split_rows=16),
     ),
 ]

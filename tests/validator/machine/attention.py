@@ -10,7 +10,7 @@ from tests.validator.machine.stream import Stream
 
 
 class Attention(Stream, Gemv):
-    """Without windows, rotation and q/k norm."""
+    """Without rotation and q/k norm."""
 
     def attend(self, number: int, warp: int, step: int, a: Args) -> Agent:
         sm, tag, pos = self.sm[number], self.tag(step, a["phase"]), self.pos(step)
@@ -28,12 +28,13 @@ class Attention(Stream, Gemv):
             sm.new_row |= {(which, i): self.read(s + i) for i in range(warp, d, self.setup.warps)} | {"pos": pos}
         yield from self.meet(sm, warp)
         rows: list[Any] = []
-        for wanted in self.kv_chunks(pos, a["split"]):
+        first = max(0, pos + 1 - a["window"]) if a["window"] else 0
+        for wanted in self.kv_chunks(pos, a["split"], a["window"]):
             content = yield from self.drain(sm, warp)
             if content[0] != "kv" or len(content[2]) != len(wanted):
                 raise BadProgramError("attend drains a slot of other bytes")
             base = a["kv_head"] * self.config["max_seq_padded"]
-            rows += [v for v, row in zip(content[1], content[2], strict=True) if row - base < pos]
+            rows += [v for v, row in zip(content[1], content[2], strict=True) if first <= row - base < pos]
         vectors = [hash(tuple(sm.scratch[s, i] for i in range(d))) for s in starts]
         rows += [self.new_row(number)] if last else []
         yield from self.meet(sm, warp)

@@ -93,7 +93,9 @@ class _Reference:
             base = (number * g.kv_heads + kv) * self.padded
             key, value = (hash(tuple(x[kv * d : (kv + 1) * d])) for x in (k, v))
             self.kv[base + pos] = hash((key, value, pos))
-            rows = tuple(self.kv[base + row] for row in range(pos + 1))
+            window = self.graph.layers[number].window
+            first = max(0, pos + 1 - window) if window else 0
+            rows = tuple(self.kv[base + row] for row in range(first, pos + 1))
             query = hash((hash(tuple(q[head * d : (head + 1) * d])), pos))
             result += [hash(("attention", query, rows, i)) for i in range(d)]
         return result

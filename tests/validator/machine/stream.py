@@ -37,9 +37,18 @@ class Stream(Base):
                 raise BadProgramError("chunk larger than a slot")
             yield from self.issue(self.sm[number], ("tape", number, atoms))
 
-    def kv_chunks(self, pos: int, split: int) -> list[range]:
-        rows, _ = self.split(pos)
-        begin, end = min(pos, split * rows), min(pos, (split + 1) * rows)
+    def kv_rows(self, pos: int, split: int, window: int) -> tuple[int, int]:
+        """First cached row of a split and first after it: runs of rows, or a window's blocks shared out evenly."""
+        rows, count = self.split(pos)
+        if not window:
+            return min(pos, split * rows), min(pos, (split + 1) * rows)
+        first = max(0, pos + 1 - window) // 16
+        blocks = -(-pos // 16) - first
+        begin, end = (16 * (first + blocks * s // count) for s in (split, split + 1))
+        return min(pos, begin), min(pos, end)
+
+    def kv_chunks(self, pos: int, split: int, window: int) -> list[range]:
+        begin, end = self.kv_rows(pos, split, window) if split < self.split(pos)[1] else (pos, pos)
         per = 16 * (
             self.config["slot_bytes"] // (32 * self.config["head_dim_padded"] * self.config["kv_element_bytes"])
         )
@@ -47,7 +56,7 @@ class Stream(Base):
 
     def copy_kv(self, number: int, warp: int, step: int, a: Args) -> Agent:
         base = a["kv_head"] * self.config["max_seq_padded"]
-        for rows in self.kv_chunks(self.pos(step), a["split"]):
+        for rows in self.kv_chunks(self.pos(step), a["split"], a["window"]):
             self.check_range(base + rows.start, len(rows), self.program.buffer("kv").size, "kv")
             yield from self.issue(self.sm[number], ("kv", [base + row for row in rows]))
 
