@@ -79,6 +79,7 @@ def _shared(program: Program) -> list[str]:
         "ring": f"{c['ring_stages']} slots of {c['slot_bytes']}; {c['in_flight']} copies in flight, "
         f"{c['in_flight_low']} from {c['stocked']} full slots on",
         "reduce": f"{c['reduce_slots']} slots",
+        "accumulators": f"{c['accumulators']}, for units that wait for their next piece",
     }
     rows = [["offset", "bytes", "region", ""]]
     for buffer in program.buffers:

@@ -23,7 +23,7 @@ sys.path.insert(0, str(HERE.parent))
 import numpy as np  # noqa: E402
 from run_h200 import COMMON  # noqa: E402
 
-from amk.cost.calibration import Calibration, load, measured_points, of_constants  # noqa: E402
+from amk.cost.calibration import Calibration, load, measured_knobs, measured_points, of_constants  # noqa: E402
 from amk.cost.plan import Plan, plan_of  # noqa: E402
 from amk.cost.simulate import play  # noqa: E402
 from amk.gpus import lookup  # noqa: E402
@@ -83,7 +83,7 @@ def make_plans(points: list[Point], gpu: str) -> list[Plan]:
         key = json.dumps([point["shape"], point.get("knobs")])
         if key not in programs:
             graph = walk(COMMON | shapes()[point["shape"]], None)
-            knobs = Knobs(**point.get("knobs", {}))
+            knobs = Knobs(**measured_knobs(point))
             programs[key] = lower(graph, lookup(gpu).as_target(), MAX_SEQ, knobs=knobs)
         plans.append(plan_of(programs[key], point["pos"] + point["steps"] // 2))
     return plans

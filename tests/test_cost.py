@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from amk.cost import StuckPlanError, load, plan_of, predict
-from amk.cost.calibration import fitted_on, measured_points, of_constants
-from amk.cost.plan import Plan, Segment, Wait
+from amk.cost.calibration import fitted_on, measured_knobs, measured_points, of_constants
+from amk.cost.plan import Made, Plan, Segment, Wait
 from amk.cost.simulate import play
 from amk.gpus import lookup
-from amk.lower import lower
+from amk.lower import Knobs, lower
 from amk.model.walker import walk
 from schedule_ir import Program, Section
 from schedule_ir.layout import kv_block_bytes
 from schedule_ir.op import Lane
-from tests.bench.fakes import program
+from tests.bench.fakes import graph, program
 
 SHAPES: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent.parent / "benchmarks/shapes.json").read_text())
 COMMON = {"architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "max_position_embeddings": 131072}
@@ -35,6 +35,11 @@ def alone(*segments: Segment, ring_bytes: int = 100, waits: tuple[Wait, ...] = (
 
 def work(size: int, sm: int = 0, waits: tuple[int, ...] = (), **more: int) -> Segment:
     return Segment(sm, "gather", "box", waits, tape_bytes=size, **more)
+
+
+def after(*sizes: tuple[int, int]) -> tuple[Wait, ...]:
+    """One wait, for segments that have drained so many bytes."""
+    return (Wait((0, 1, 0), tuple(Made(segment, size, 0, 0) for segment, size in sizes)),)
 
 
 # What is read from a schedule
@@ -67,7 +72,34 @@ def test_every_hand_off_has_producers_that_come_first() -> None:
     for index, segment in enumerate(plan.segments):
         for wait in segment.waits:
             assert plan.waits[wait].producers
-            assert all(place[producer] < place[index] for producer in plan.waits[wait].producers)
+            assert all(place[made.segment] < place[index] for made in plan.waits[wait].producers)
+
+
+PIECES: dict[str, Any] = {"num_hidden_layers": 1, "intermediate_size": 4096}
+"""Of which 32 SMs have 16 units of gate and up each."""
+
+
+def in_pieces(count: int) -> Program:
+    return lower(graph(**PIECES), replace(lookup("h200").as_target(), sms=32), 1024, knobs=Knobs(down_pieces=count))
+
+
+def test_a_piece_of_down_waits_for_its_rows_only() -> None:
+    plan = plan_of(in_pieces(4), 0)
+    waits = [segment.waits for segment in plan.segments if segment.source == "mlp"]
+    gathers = [plan.waits[wait] for (wait,) in dict.fromkeys(waits)]
+    assert [wait.key[1] for wait in gathers] == [1024] * 4
+    for piece, wait in enumerate(gathers):
+        assert len(wait.producers) == 32
+        assert {made.units for made in wait.producers} == {4 * (piece + 1)}
+    whole = plan_of(in_pieces(1), 0)
+    assert sum(s.units for s in plan.segments) == sum(s.units for s in whole.segments) + 3 * 4  # 4 units of down
+
+
+def test_pieces_take_the_last_rows_off_the_chain() -> None:
+    whole, pieces = (predict(in_pieces(count), 0) for count in (1, 4))
+    assert pieces.waits_us["mlp -> gather"] < 0.7 * whole.waits_us["mlp -> gather"]
+    assert pieces.chain_ms < whole.chain_ms
+    assert pieces.weight_bytes == whole.weight_bytes
 
 
 def test_a_schedule_that_waits_for_itself_is_stuck() -> None:
@@ -92,18 +124,26 @@ def test_sms_share_the_bandwidth() -> None:
 
 def test_a_ring_hides_a_wait_as_far_as_it_reaches() -> None:
     # The reader waits 300 us, in which the ring takes 100 bytes, one per us: 200 us are not hidden.
-    waits = (Wait((0, 1, 0), (0,)),)
-    plan = alone(work(500), work(500, waits=(0,)), waits=waits)
+    plan = alone(work(500), work(500, waits=(0,)), waits=after((0, 500)))
     assert play(plan, replace(FREE, handoff_us=300.0), 1e6).token_us == pytest.approx(1200)
     assert play(replace(plan, ring_bytes=300), replace(FREE, handoff_us=300.0), 1e6).token_us == pytest.approx(1000)
 
 
 def test_a_hand_off_waits_for_its_slowest_producer() -> None:
-    waits = (Wait((0, 1, 0), (0, 1)),)
-    plan = alone(work(100), work(400, sm=1), work(0, waits=(0,)), sms=2, waits=waits)
+    plan = alone(work(100), work(400, sm=1), work(0, waits=(0,)), sms=2, waits=after((0, 100), (1, 400)))
     # between tokens the ring of the second SM fills with 100 of its 400 bytes
     played = play(plan, replace(FREE, handoff_us=7.0, token_us=200.0), 2e6)
     assert played.waited[2] == pytest.approx(300 + 7, abs=1)
+
+
+def test_a_hand_off_waits_for_what_it_needs_of_a_segment() -> None:
+    """The first 150 bytes: 100 that the ring has, and 50 more; with units, their time."""
+    plan = alone(work(400, units=4), work(0, sm=1, waits=(0,)), sms=2, waits=after((0, 150)))
+    played = play(plan, replace(FREE, handoff_us=7.0, token_us=200.0), 2e6)
+    assert played.waited[1] == pytest.approx(50 + 7, abs=1)
+    two = replace(plan, waits=[Wait((0, 1, 0), (Made(0, 0, 2, 0),))])
+    played = play(two, replace(FREE, unit_us=90.0, token_us=200.0), 2e6)
+    assert played.waited[1] == pytest.approx(2 * 90, abs=1)
 
 
 def test_attention_runs_in_rounds_of_warps() -> None:
@@ -134,8 +174,9 @@ def test_more_positions_take_longer() -> None:
 
 
 @cache
-def schedule(shape: str) -> Program:
-    return lower(walk(COMMON | SHAPES[shape] | {"model_type": "llama"}, None), lookup("h200").as_target(), 32832)
+def schedule(shape: str, knobs: Knobs) -> Program:
+    config = COMMON | SHAPES[shape] | {"model_type": "llama"}
+    return lower(walk(config, None), lookup("h200").as_target(), 32832, knobs=knobs)
 
 
 TESTED = [p for p in measured_points() if p["pos"] == 0 or (p["shape"], p["pos"]) == ("smollm2-135m", 4096)]
@@ -144,6 +185,8 @@ TESTED = [p for p in measured_points() if p["pos"] == 0 or (p["shape"], p["pos"]
 
 @pytest.mark.parametrize("point", TESTED, ids=lambda point: f"{point['shape']}@{point['pos']}")
 def test_within_ten_percent_of_what_was_measured(point: dict[str, Any]) -> None:
-    """After a change of the kernel or the lowering: benchmarks/run_h200.py, then benchmarks/fit_cost.py."""
-    predicted = predict(schedule(point["shape"]), point["pos"] + point["steps"] // 2).ms_per_token
+    """With the knobs of the measurement. After a change of the kernel or the lowering: benchmarks/run_h200.py, then
+    benchmarks/fit_cost.py."""
+    made = schedule(point["shape"], Knobs(**measured_knobs(point)))
+    predicted = predict(made, point["pos"] + point["steps"] // 2).ms_per_token
     assert predicted == pytest.approx(point["ms"], rel=BOUND)

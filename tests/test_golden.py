@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from amk.emit import emit_source
-from amk.lower import lower
+from amk.lower import Knobs, lower
 from amk.model.walker import walk
 from schedule_ir import Program, Target, encode
 from tests.model.builders import CONFIG
@@ -32,11 +32,13 @@ GEMMA: dict[str, Any] = CONFIG | {
     "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 16, "tie_word_embeddings": True,
 }  # fmt: skip
 MODELS = {"llama": CONFIG, "gemma2": GEMMA}
+KNOBS = {"llama": Knobs(), "gemma2": Knobs(down_pieces=3)}
+"""Small models have down in one piece unless they are told."""
 
 
 def program(case: str, model: str = "llama") -> Program:
     target, kv_dtype = CASES[case]
-    return lower(walk(MODELS[model], None), target, 256, kv_dtype)
+    return lower(walk(MODELS[model], None), target, 256, kv_dtype, KNOBS[model])
 
 
 def program_text(program: Program) -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from amk.errors import UsageError
+from amk.gpus import lookup
+from amk.lower import Knobs, lower
 from amk.schedule_lanes import TaskReader, lane_lines
 from amk.schedule_text import describe
 from schedule_ir import Program, Task, encode
 from schedule_ir.codec import to_json
 from schedule_ir.op import Lane
-from tests.bench.fakes import program
+from tests.bench.fakes import graph, program
 from tests.cli.conftest import Run, run  # noqa: F401 - a fixture
 
 PARTS = ("Shared memory of an SM", "Mailboxes", "Weights", "Op variants", "SMs", "Predicted")
@@ -79,13 +82,28 @@ def test_lanes_of_an_sm(made: Program) -> None:
 def test_fields_are_decoded(made: Program) -> None:
     stream, compute = (lane_lines(made, 3, lane) for lane in (Lane.STREAM, Lane.COMPUTE))
     assert stream[0].split(maxsplit=2)[2] == "copy_tape<4, 4>  offset 0 (layers.0.qkv unit 3)"
-    assert any("kv_head 2 (layer 1, head 0)" in line for line in stream)
+    everyone = [line for sm in range(made.sms) for line in lane_lines(made, sm, Lane.STREAM)]
+    assert any("kv_head 2 (layer 1, head 0)" in line for line in everyone)
     assert any("src kv_released+0  phase 2 (end of token)" in line for line in stream)
     assert any(
         "src down+0  phase 0 (layer 0)  norm 2 (model.layers.1.input_layernorm.weight)" in line for line in compute
     )
     assert any("publish<1, 1, 0>  dst mlp+" in line for line in lane_lines(made, 3, Lane.EPILOGUE))
     assert lane_lines(replace(made, lanes={}), 3, Lane.COMPUTE) == ["  no tasks"]
+
+
+def test_pieces_and_appends_are_decoded() -> None:
+    made = lower(graph(), lookup("h200").as_target(), 1024, knobs=Knobs(down_pieces=3))
+    sm = next(tiles for tiles in made.tiles if tiles.name == "layers.0.down.0.2").sms[0]
+    stream, compute = (lane_lines(made, sm, lane) for lane in (Lane.STREAM, Lane.COMPUTE))
+    assert any("(layers.0.down.0.2 unit 0)" in line for line in stream)
+    assert [line.split(maxsplit=2)[2] for line in compute if "gemv_" in line][:3] == [
+        "gemv_park<6, 6, 0>  accumulator 0", "gemv_park<6, 6, 1>  accumulator 0", "gemv_resume<4, 4>  accumulator 0",
+    ]  # fmt: skip
+    attending = next(sm for sm, *_, task in made.tasks() if made.variants[task.opcode].op == "append")
+    appends = [line for line in lane_lines(made, attending, Lane.COMPUTE) if "append" in line]
+    assert re.search(r"append<0>  kv_head \d+ \(layer 0, head \d\)  split \d+$", appends[0])
+    assert "1, for units that wait for their next piece" in describe(made)
 
 
 def test_integers_out_of_range_are_shown_as_they_are(made: Program) -> None:

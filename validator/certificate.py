@@ -13,7 +13,7 @@ from schedule_ir.target import Target
 from validator.report import RULES, Report
 from validator.rules.resources import PENDING, compiled
 
-VERSION = "1"
+VERSION = "2"
 """Of the validator: certificates of another version are not accepted."""
 
 

@@ -18,7 +18,7 @@ USED = (
 
 
 def split_proofs(config: Mapping[str, int], kv_rows: int) -> tuple[Proof, ...]:
-    """All obligations of rule 7, from the rules that the registry declares for copy_kv and attend."""
+    """All obligations of rule 7, from the rules that the registry declares for copy_kv and append."""
     return _proofs(tuple((name, config[name]) for name in USED), kv_rows)
 
 
@@ -61,7 +61,7 @@ class _Space:
     def access(self, op: str, which: int, split: int) -> _Range:
         """The `which`-th K/V access of an op, for a symbolic K/V head."""
         args: dict[str, Any] = dict.fromkeys(REGISTRY[op].fields, 0)
-        args |= {"split": split, "kv_head": self.head, "append": 1}
+        args |= {"split": split, "kv_head": self.head}
         constants = {**dict.fromkeys(REGISTRY[op].constants, 1), "window": 0}
         found = [a for a in REGISTRY[op].accesses(args, constants, self.config) if a.space == "kv"][which]
         active = 1 if found.active is None else found.active
@@ -121,7 +121,7 @@ def _whole(space: _Space, split: int) -> Proof:
 
 def _copy(space: _Space, split: int, kv_rows: int) -> Proof:
     """Theorem: a copy lies in the rows of its own K/V head; if it holds row pos then it is the last active split's,
-    whose task appends that row itself, after it has drained the copy.
+    whose SM appends that row itself, after it has drained the copy (rule 4, `appends`).
     """
     import z3
 
@@ -140,7 +140,7 @@ def _append(space: _Space, kv_rows: int) -> Proof:
     """Theorem: row pos of a K/V head is inside the head's rows and the cache, and 32 bits hold its number."""
     import z3
 
-    row = space.access("attend", 0, 0)
+    row = space.access("append", 0, 0)
     first = space.head.value * space.config["max_seq_padded"]
     inside = z3.And(row.start == first + space.pos.value, row.length == 1, row.start < kv_rows, row.start <= LONGEST)
     within = row.start < first + space.config["max_seq_padded"]

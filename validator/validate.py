@@ -36,6 +36,8 @@ ASSUMPTIONS = (
     "the kernel's ops access what the registry declares, in program order",
     "attend and combine meet at block barriers between their polls and their publications",
     "a warp's slice of the activation buffer and of the residual lies at the same place for every vector length",
+    "a thread reads and writes only its own words of an accumulator",
+    "only attend writes the new K/V row in shared memory, append reads it before a block barrier that it ends with",
     "the stream lane keeps at most `in_flight` copies on their way",
     "pos grows by one per token of a launch",
     "rows from earlier launches are ordered by the kernel boundary; the first token of a launch acquires nothing",

@@ -43,8 +43,12 @@ class Records:
                     source = next(drained, None)
                     if source is not None:
                         self._copy_of[record] = source
-                        label = self.labels[source].replace("copy", "multiply") if variant.op == "gemv" else label
+                        copied = self.labels[source]
+                        label = copied.replace("copy", "multiply") if self._is_tape(source) else label
                 self.labels.append(label)
+
+    def _is_tape(self, record: int) -> bool:
+        return self.variant(record).op == "copy_tape"
 
     def _lane(self, sm: int, lane: Lane) -> Iterator[tuple[Task, Variant]]:
         for section in SECTIONS:
@@ -81,7 +85,7 @@ class Records:
 
 
 def kind_of(name: str) -> str:
-    """The kind of matrix that tiles are of: layers.3.down.0 is "down"."""
+    """The kind of matrix that tiles are of: layers.3.down.0.2, a piece of a part, is "down"."""
     return ".".join(part for part in name.split(".") if part != "layers" and not part.isdigit())
 
 

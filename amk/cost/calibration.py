@@ -61,6 +61,11 @@ def measured_points() -> list[dict[str, Any]]:
     return list(_file()["measured"])
 
 
+def measured_knobs(point: Mapping[str, Any]) -> dict[str, int]:
+    """The knobs of the schedule of a measurement; one from before down could be cut had it in one piece."""
+    return {"down_pieces": 1, **point.get("knobs", {})}
+
+
 @cache
 def _file() -> dict[str, Any]:
     data: dict[str, Any] = json.loads(files("amk.cost").joinpath(FILE).read_text(encoding="utf-8"))

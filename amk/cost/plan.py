@@ -2,6 +2,9 @@
 
 A segment is a run of compute tasks of an SM that starts where it has to wait for packets. Everything is read from the
 op registry (which packets a task reads and writes, which bytes it copies), so that a new op needs nothing here.
+
+Packets are there when the unit behind them is, not when its segment ends: the first units of a matrix may feed others
+while the last are on their way.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +26,8 @@ from schedule_ir.program import Program, Task, Variant
 @dataclass
 class Segment:
     """Work of one SM after one wait. Bytes come through the ring; `blocks` are K/V blocks that are attended to.
+
+    `units` are multiplications of a weight unit, or of a part of one.
 
     `waits` are ids of `Plan.waits`, `packets` how many packets are polled, `op` the task that waits, `source` the
     mailbox that it waits for ("" for none).
@@ -38,12 +44,21 @@ class Segment:
     blocks: int = 0
 
 
+class Made(NamedTuple):
+    """How far `segment` has to be for a result: so many bytes drained, weight units and K/V blocks done."""
+
+    segment: int
+    size: int
+    units: int
+    blocks: int
+
+
 @dataclass
 class Wait:
-    """A hand-off: `producers` are segments; the packets `key` are all there once they have all ended."""
+    """A hand-off: the packets `key` are all there once the segments of `producers` are all that far."""
 
     key: Key
-    producers: tuple[int, ...] = ()
+    producers: tuple[Made, ...] = ()
 
 
 @dataclass
@@ -90,10 +105,10 @@ def plan_of(program: Program, pos: int) -> Plan:
 
 @dataclass
 class _Lane:
-    """Segments of an SM while they are collected; `reductions` are those whose results the epilogue has to take."""
+    """Segments of an SM while they are collected; `reductions` are the results that the epilogue has to take."""
 
     segments: list[int] = field(default_factory=list)
-    reductions: list[int] = field(default_factory=list)
+    reductions: list[Made] = field(default_factory=list)
 
 
 class _Planner:
@@ -103,7 +118,7 @@ class _Planner:
         self.waits: list[Wait] = []
         self.traffic: dict[Side, Traffic] = defaultdict(Traffic)
         self._wait_ids: dict[Key, int] = {}
-        self._writers: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # phase -> (start, end, segment)
+        self._writers: dict[int, list[tuple[int, int, Made]]] = defaultdict(list)  # phase -> (start, end, by what)
 
     def run(self) -> Plan:
         lanes = [self._collect(sm) for sm in range(self.program.sms)]
@@ -123,8 +138,8 @@ class _Planner:
         taken = 0
         for task, variant in self.rules.tasks(sm, Lane.EPILOGUE):
             taken += variant.spec.reduce_slots < 0
-            segment = lane.reductions[taken - 1] if taken else lane.segments[0]
-            self._note(sm, variant.op, self.rules.packets(task, variant), segment)
+            made = lane.reductions[taken - 1] if taken else Made(lane.segments[0], 0, 0, 0)
+            self._note(sm, variant.op, self.rules.packets(task, variant), made)
         return lane.segments
 
     def _compute(self, sm: int, lane: _Lane, task: Task, variant: Variant, copies: Iterator[tuple[bool, int]]) -> None:
@@ -138,14 +153,15 @@ class _Planner:
         segment.packets += sum(self.rules.value(access.length) for access in reads)
         if variant.spec.chunks is not None:
             self._drain(segment, *next(copies, (True, 0)))
+        made = Made(lane.segments[-1], segment.tape_bytes + segment.kv_bytes, segment.units, segment.blocks)
         if variant.spec.reduce_slots > 0:
-            segment.units += 1
-            lane.reductions.append(lane.segments[-1])
-        self._note(sm, variant.op, packets, lane.segments[-1])
+            lane.reductions.append(made)
+        self._note(sm, variant.op, packets, made)
 
     def _drain(self, segment: Segment, is_tape: bool, size: int) -> None:
         if is_tape:
             segment.tape_bytes += size
+            segment.units += 1
         else:
             segment.kv_bytes += size
             segment.blocks += size // kv_block_bytes(self.program.config)
@@ -164,28 +180,29 @@ class _Planner:
             self.waits.append(Wait(key))
         return self._wait_ids[key]
 
-    def _note(self, sm: int, op: str, packets: list[Access], segment: int | None) -> None:
-        """Remember who uses which mailbox, and that the writes are done when `segment` ends."""
+    def _note(self, sm: int, op: str, packets: list[Access], made: Made | None) -> None:
+        """Remember who uses which mailbox, and what the writes come after."""
         sides = set()
         for access in packets:
             start, count, phase = self.rules.key(access)
             side = (self.rules.mailbox(start), op, access.write)
             sides.add(side)
             self.traffic[side].packets += count
-            if access.write and segment is not None:
-                self._writers[phase].append((start, start + count, segment))
+            if access.write and made is not None:
+                self._writers[phase].append((start, start + count, made))
         for side in sides:
             self.traffic[side].tasks += 1
             self.traffic[side].sms.add(sm)
 
     def _resolve(self) -> None:
         """Fill in the producers of every wait."""
-        tables = {phase: np.array(rows).reshape(-1, 3) for phase, rows in self._writers.items()}
         for wait in self.waits:
             start, count, phase = wait.key
-            table = tables.get(phase, np.empty((0, 3), np.int64))
-            inside = (table[:, 0] < start + count) & (table[:, 1] > start)
-            wait.producers = tuple(np.unique(table[inside, 2]).tolist())
+            last: dict[int, Made] = {}
+            for begin, end, made in self._writers.get(phase, ()):
+                if begin < start + count and end > start:
+                    last[made.segment] = max(made, last.get(made.segment, made))
+            wait.producers = tuple(last.values())
 
 
 def _order(segments: list[Segment], waits: list[Wait], lanes: list[list[int]]) -> list[int]:
@@ -194,7 +211,7 @@ def _order(segments: list[Segment], waits: list[Wait], lanes: list[list[int]]) -
     feeds: dict[int, list[int]] = defaultdict(list)
     for index, wait in enumerate(waits):
         for producer in wait.producers:
-            feeds[producer].append(index)
+            feeds[producer.segment].append(index)
     order: list[int] = []
     heads = [0] * len(lanes)
     moved = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from amk.cost.calibration import Calibration
-from amk.cost.plan import Plan, Segment
+from amk.cost.plan import Made, Plan, Segment
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class _Player:
         self.free = [0.0] * plan.sms  # when the compute lane is done with what it has
         self.ends = [0.0] * len(plan.segments)
         self.waited = [0.0] * len(plan.segments)
+        self._starts = [0.0] * len(plan.segments)
+        self._supplies = [0.0] * len(plan.segments)  # S - C at the start, less what the polled packets displace
         self._filled_at = [0.0] * plan.sms
         self._ahead = [float(plan.ring_bytes)] * plan.sms  # S - C
         self._ready: dict[int, float] = {}
@@ -60,23 +62,30 @@ class _Player:
         start = max(began, ready) + segment.packets * k.packet_ns / 1e3 + k.task_us(segment.op)
         self._fill(sm, start, 0)
         size = segment.tape_bytes + segment.kv_bytes
-        arithmetic = size / k.sm_gb_s / 1e3 + segment.units * k.unit_us + self._attention_us(segment)
-        missing = max(0.0, size + segment.packets * k.stream_packet_bytes - self._ahead[sm])
-        end = start + max(arithmetic, missing / self.rate)
+        self._starts[index] = start
+        self._supplies[index] = self._ahead[sm] - segment.packets * k.stream_packet_bytes
+        end = self._reached(segment, Made(index, size, segment.units, segment.blocks))
         self._fill(sm, end, size)
         self.free[sm] = self.ends[index] = end
         self.waited[index] = start - began
 
+    def _reached(self, segment: Segment, made: Made) -> float:
+        """When a segment is that far: its arithmetic is done and its bytes have come."""
+        k, (index, size, units, blocks) = self.constants, made
+        arithmetic = size / k.sm_gb_s / 1e3 + units * k.unit_us + self._attention_us(segment.op, blocks)
+        missing = max(0.0, size - self._supplies[index])
+        return self._starts[index] + max(arithmetic, missing / self.rate)
+
     def _available(self, wait: int) -> float:
         if wait not in self._ready:
-            last = max(map(self.ends.__getitem__, self.plan.waits[wait].producers), default=0.0)
-            self._ready[wait] = last + self.constants.handoff_us
+            producers = self.plan.waits[wait].producers
+            times = (self._reached(self.plan.segments[made.segment], made) for made in producers)
+            self._ready[wait] = max(times, default=0.0) + self.constants.handoff_us
         return self._ready[wait]
 
-    def _attention_us(self, segment: Segment) -> float:
+    def _attention_us(self, op: str, blocks: int) -> float:
         """Warps take blocks in turn; the new position is a block of its own in the last split."""
-        rounds = -(-(segment.blocks + (segment.op == "attend")) // self.plan.warps)
-        return rounds * self.constants.block_us
+        return -(-(blocks + (op == "attend")) // self.plan.warps) * self.constants.block_us
 
     def _fill(self, sm: int, now: float, consumed: int) -> None:
         """Let the stream run until `now`, with `consumed` bytes drained meanwhile; a full ring stops it."""

@@ -28,10 +28,18 @@ class Builder:
 
     def add(self, sm: int, op: str, constants: tuple[int, ...] = (), **fields: int) -> None:
         """Append a task of `op` with these constants and fields to its lane of an SM."""
+        self.insert(sm, self.length(sm, REGISTRY[op].lane), op, constants, **fields)
+
+    def insert(self, sm: int, at: int, op: str, constants: tuple[int, ...] = (), **fields: int) -> None:
+        """Put a task of `op` in its lane of an SM, before the one that is number `at` now."""
         spec = REGISTRY[op]
         opcode = self._opcode(op, constants)
         task = Task(opcode, tuple(fields[name] for name in spec.fields))
-        self.lanes[sm, spec.lane, self.section].append(task)
+        self.lanes[sm, spec.lane, self.section].insert(at, task)
+
+    def length(self, sm: int, lane: Lane) -> int:
+        """How many tasks a lane of an SM has so far in this section."""
+        return len(self.lanes.get((sm, lane, self.section), ()))
 
     def _opcode(self, op: str, constants: tuple[int, ...]) -> int:
         key = (op, constants)

@@ -20,8 +20,9 @@ class Knobs:
     full (a deep queue of copies makes every hand-off wait behind it in L2). `prefetch_chunks`: chunks beyond a full ring that the
     stream lane lets L2 take meanwhile, 0 for none. `down_split`: K-split of the down
     projection, 0 for the smallest that fits. `down_pieces`: pieces of K in which an SM multiplies its units of down,
-    so that it starts before the last rows of the MLP are there, 0 for as many as pay. `min_split_rows`: cached positions that are worth a split of their own.
-    `max_queries`: query heads that share an attention task; 8 fill the rows of an mma tile as high and low halves.
+    so that it starts before the last rows of the MLP are there, 0 for as many as pay. `min_split_rows`: cached
+    positions that are worth a split of their own. `max_queries`: query heads that share an attention task; 8 fill the
+    rows of an mma tile as high and low halves.
     """
 
     compute_warps: int = _knob(8, (4, 6, 8, 10, 12, 14), "warps that share the K of a unit; registers per thread")

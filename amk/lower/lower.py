@@ -1,6 +1,7 @@
 """The default schedule of a Llama-family model: units dealt round robin, attention split over its own SMs.
 
-Order on every SM, layer by layer: qkv units, attention splits, merge of splits, o units, gate/up units, down units.
+Order on every SM, layer by layer: qkv units, attention splits, merge of splits, o units, gate/up units, append of new
+K/V rows, down units (piece by piece of K).
 All mailboxes have one slot: before a packet is overwritten, every reader of the value before has contributed to
 something the writer waited for, because every SM owns at least one gate/up unit of every layer (the validator proves
 it per schedule).
@@ -17,6 +18,7 @@ from amk.lower.knobs import Knobs
 from amk.lower.sizes import Matrix, SharedMemory, choose_memory, down_parts, down_pieces, matrix, pieces_of
 from amk.model.graph import Layer, Linear, ModelGraph, TensorRef
 from schedule_ir.layout import KSTEP, KV_BLOCK, KV_ELEMENT_BYTES, TILE_ROWS, ceil_to, ksteps
+from schedule_ir.op import Lane
 from schedule_ir.ops.attention import PER_HEAD, PROJECTION
 from schedule_ir.ops.linear import ACTIVATIONS
 from schedule_ir.ops.token import BEST_WORDS
@@ -58,7 +60,8 @@ class _Lowering:
         self.build = Builder(self.sms)
         self.norms: list[str] = []
         self.biases: list[PackedVector] = []
-        self.acquired: set[int] = set()
+        self.acquires: dict[int, int] = {}  # SM -> where in its stream lane
+        self.attending: set[int] = set()
         self.appends: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
         self._mailboxes()
 
@@ -229,8 +232,9 @@ class _Lowering:
         self.build.add(sm, "gemv", (shape.ksteps, shape.chunk))
 
     def _publish(
-        self, sm: int, target: int, phase: int, bias: int | None, unit: int, *, scaled: bool = False, gated: bool = False
-    ) -> None:
+        self, sm: int, target: int, phase: int, bias: int | None, unit: int, *, scaled: bool = False,
+        gated: bool = False,
+    ) -> None:  # fmt: skip
         self.build.add(
             sm, "publish", (int(scaled), int(gated), int(bias is not None)),
             dst=target, phase=phase, bias=0 if bias is None else bias + unit * TILE_ROWS,
@@ -260,6 +264,8 @@ class _Lowering:
         """
         g = self.graph
         variant = self._variant(layer)
+        if index == 0:
+            self.acquires = {sm: self.build.length(sm, Lane.STREAM) for sm in range(self.sms)}
         busy = Counter(self.build.dealt(i) for i in range(self.splits * g.kv_heads))
         for number in range(self.splits * g.kv_heads):
             split, head = divmod(number, g.kv_heads)
@@ -291,9 +297,7 @@ class _Lowering:
         g, d = self.graph, self.graph.head_dim
         row = index * g.kv_heads + kv_head
         head = kv_head * g.group + first
-        if sm not in self.acquired:
-            self.acquired.add(sm)
-            self.build.add(sm, "kv_acquire", (), src=self.kv, phase=len(g.layers))
+        self.attending.add(sm)
         self.build.add(sm, "copy_kv", (variant.window,), kv_head=row, split=split)
         queries = min(self.knobs.max_queries, g.group - first)
         constants = (queries, variant.window, variant.rope, variant.qk_norm)
@@ -329,6 +333,16 @@ class _Lowering:
         )
         for sm in range(self.sms):
             self.build.add(sm, "kv_release", (), dst=self.kv + sm, phase=layers)
+            if sm in self.attending:
+                self._acquire(sm)
+
+    def _acquire(self, sm: int) -> None:
+        """Wait for the rows of the token before where the first layer attends, whichever layer this SM attends in.
+
+        An SM releases this token's rows after its last unit. In the last layer that may be before others have read its
+        release of the token before; that they have read it in the first layer, every SM's last unit depends on.
+        """
+        self.build.insert(sm, self.acquires[sm], "kv_acquire", src=self.kv, phase=len(self.graph.layers))
 
     def _head(self) -> None:
         self.build.section = Section.HEAD

@@ -116,7 +116,8 @@ def shared_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str
     pieces = [piece for begin, end in parts for piece in down_pieces(begin, end, count, knobs)]
     widest = [ksteps(graph.hidden), ksteps(graph.heads * graph.head_dim), *(ksteps(b - a) for a, b in pieces)]
     warps = knobs.compute_warps
-    parked = -(-(-(-graph.hidden // TILE_ROWS)) // sms) if len(pieces) > len(parts) else 0
+    units = -(-graph.hidden // TILE_ROWS)
+    parked = -(-units // sms) if len(pieces) > len(parts) else 0
     per_warp = -(-max(widest) // warps)
     residual_rounds = ceil_to(ksteps(graph.hidden), 4 * warps) // (4 * warps)
     head_dim = ceil_to(graph.head_dim, KSTEP)

@@ -65,6 +65,11 @@ def combine_meaning(outputs: Array, tops: Array, sums: Array) -> Array:
     return np.asarray((weights[..., None] * outputs).sum(0) / total[..., None], np.float32)
 
 
+def append_meaning(cache: Array, heads: npt.NDArray[np.intp] | slice, pos: int, rows: Array) -> None:
+    """Store new rows [n, d], rounded to what the cache holds, at `pos` of rows `heads` of a cache [.., max_seq, d]."""
+    cache[heads, pos] = rows
+
+
 def _attend_access(args: Args, constants: Args, config: Args) -> list[Access]:
     """Queries are needed by every active split, the new K/V row only by the last one."""
     width, phase, split = constants["queries"] * config["head_dim"], args["phase"], args["split"]

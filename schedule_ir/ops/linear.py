@@ -33,6 +33,14 @@ def gemv_meaning(tiles: Array, x: Vector) -> Array:
     return result
 
 
+def resume_meaning(parked: Array, tiles: Array, x: Vector) -> Array:
+    """Parked sums [units, 16] with the products of the next part of the units [units, 16, K] and x [K] added, in fp32.
+
+    `gemv_park` without `resume` is `gemv_meaning`; with it, and in `gemv_resume`, it is this.
+    """
+    return parked + gemv_meaning(tiles, x)
+
+
 def scale_meaning(sum_of_squares: np.float32, hidden: int, eps: float) -> np.float32:
     """RMSNorm's 1/rms (arXiv 1910.07467) from the sum of squares of the residual."""
     return np.float32(1.0 / np.sqrt(np.float64(sum_of_squares) / hidden + eps))

@@ -12,8 +12,11 @@ import pytest
 from amk.bench.timeline import Timeline, last_complete_step
 from amk.bench.timeline_text import bars, hand_off_rows, lane_rows, summary_of
 from amk.bench.trace_file import GPU, runs, trace_events, write_trace
+from amk.bench.trace_labels import Records
+from amk.gpus import lookup
+from amk.lower import Knobs, lower
 from schedule_ir.program import Program
-from tests.bench.fakes import program
+from tests.bench.fakes import graph, program
 from tests.bench.traced import HOP_US, TASK_US, Player, Row, clocks
 
 STEPS = 3
@@ -86,6 +89,18 @@ def test_lanes_add_up(made: Program, timeline: Timeline, rows: list[Row]) -> Non
     assert {"multiply gate_up", "attend <- qkv", "copy K/V", "publish -> mlp", "add_norm <- o"} <= {
         row.label for row in lane_rows(timeline)
     }
+
+
+def test_pieces_of_a_unit_are_multiplications_like_others() -> None:
+    made = lower(graph(), lookup("h200").as_target(), 64, knobs=Knobs(down_pieces=3))
+    records = Records(made)
+    ops = {
+        records.variant(record).op: (label, records.drained_bytes(record, 0))
+        for record, label in enumerate(records.labels)
+    }
+    assert ops["gemv_park"] == ("multiply down", 6 * 512)  # 16 k-steps in pieces of 6, 6 and 4
+    assert ops["gemv_resume"] == ("multiply down", 4 * 512)
+    assert ops["append"] == ("append", 0)
 
 
 def test_bytes_over_time(made: Program, timeline: Timeline) -> None:

@@ -19,18 +19,19 @@ constexpr int kMaxSeqPadded = 256;
 constexpr int kKvElementBytes = 2;
 constexpr int kComputeWarps = 8;
 constexpr int kActivationKsteps = 8;
-constexpr int kSlotBytes = 4096;
-constexpr int kRingStages = 54;
+constexpr int kSlotBytes = 2048;
+constexpr int kRingStages = 108;
 constexpr int kReduceSlots = 4;
 constexpr int kInFlight = 3;
 constexpr int kInFlightLow = 2;
-constexpr int kStocked = 6;
+constexpr int kStocked = 4;
 constexpr int kRingOffset = 0;
 constexpr int kActivationOffset = 221184;
 constexpr int kResidualOffset = 221696;
 constexpr int kScratchOffset = 223744;
 constexpr int kReduceOffset = 225792;
-constexpr int kBarriersOffset = 228480;
+constexpr int kAccumulatorsOffset = 228480;
+constexpr int kBarriersOffset = 228992;
 constexpr int kValueShares = 1;
 constexpr float kNormEps = 1e-05f;
 constexpr float kScoreScale = 0.005f;
@@ -52,10 +53,11 @@ struct Program {
   static __device__ __forceinline__ bool stream(StreamLane& lane, const Task& task) {
     switch (task.opcode()) {
       case 1: return CopyTape<4, 4>::run(lane, task);
-      case 4: return KvAcquire::run(lane, task);
-      case 5: return CopyKv<32>::run(lane, task);
-      case 13: return CopyTape<8, 8>::run(lane, task);
-      case 15: return CopyKv<0>::run(lane, task);
+      case 4: return CopyKv<32>::run(lane, task);
+      case 13: return CopyTape<3, 3>::run(lane, task);
+      case 17: return CopyTape<2, 2>::run(lane, task);
+      case 19: return CopyKv<0>::run(lane, task);
+      case 23: return KvAcquire::run(lane, task);
     }
     return true;
   }
@@ -63,24 +65,29 @@ struct Program {
     switch (task.opcode()) {
       case 0: EmbedNorm<4>::run(lane, task); return;
       case 2: Gemv<4, 4>::run(lane, task); return;
-      case 6: Attend<2, 32, 1, 0>::run(lane, task); return;
-      case 7: Combine::run(lane, task); return;
-      case 8: Gather<4, 64>::run(lane, task); return;
-      case 10: AddPostNorm<4, 1, 64>::run(lane, task); return;
-      case 12: Gather<8, 128>::run(lane, task); return;
-      case 14: Gemv<8, 8>::run(lane, task); return;
-      case 16: Attend<2, 0, 1, 0>::run(lane, task); return;
-      case 20: Sample::run(lane, task); return;
+      case 5: Attend<2, 32, 1, 0>::run(lane, task); return;
+      case 6: Combine::run(lane, task); return;
+      case 7: Gather<4, 64>::run(lane, task); return;
+      case 9: AddPostNorm<4, 1, 64>::run(lane, task); return;
+      case 11: Append<32>::run(lane, task); return;
+      case 12: Gather<3, 48>::run(lane, task); return;
+      case 14: GemvPark<3, 3, 0>::run(lane, task); return;
+      case 15: GemvPark<3, 3, 1>::run(lane, task); return;
+      case 16: Gather<2, 32>::run(lane, task); return;
+      case 18: GemvResume<2, 2>::run(lane, task); return;
+      case 20: Attend<2, 0, 1, 0>::run(lane, task); return;
+      case 21: Append<0>::run(lane, task); return;
+      case 26: Sample::run(lane, task); return;
     }
   }
   static __device__ __forceinline__ bool epilogue(EpilogueLane& lane, const Task& task) {
     switch (task.opcode()) {
       case 3: return Publish<1, 0, 0>::run(lane, task);
-      case 9: return Publish<0, 0, 0>::run(lane, task);
-      case 11: return Publish<1, 1, 0>::run(lane, task);
-      case 17: return KvRelease::run(lane, task);
-      case 18: return Head::run(lane, task);
-      case 19: return PublishBest::run(lane, task);
+      case 8: return Publish<0, 0, 0>::run(lane, task);
+      case 10: return Publish<1, 1, 0>::run(lane, task);
+      case 22: return KvRelease::run(lane, task);
+      case 24: return Head::run(lane, task);
+      case 25: return PublishBest::run(lane, task);
     }
     return true;
   }

@@ -24,12 +24,13 @@ constexpr int kRingStages = 54;
 constexpr int kReduceSlots = 4;
 constexpr int kInFlight = 3;
 constexpr int kInFlightLow = 2;
-constexpr int kStocked = 6;
+constexpr int kStocked = 4;
 constexpr int kRingOffset = 0;
 constexpr int kActivationOffset = 221184;
 constexpr int kResidualOffset = 221696;
 constexpr int kScratchOffset = 223744;
 constexpr int kReduceOffset = 225792;
+constexpr int kAccumulatorsOffset = 228480;
 constexpr int kBarriersOffset = 228480;
 constexpr int kValueShares = 1;
 constexpr float kNormEps = 1e-05f;
@@ -52,9 +53,9 @@ struct Program {
   static __device__ __forceinline__ bool stream(StreamLane& lane, const Task& task) {
     switch (task.opcode()) {
       case 1: return CopyTape<4, 4>::run(lane, task);
-      case 4: return KvAcquire::run(lane, task);
-      case 5: return CopyKv<0>::run(lane, task);
+      case 4: return CopyKv<0>::run(lane, task);
       case 13: return CopyTape<8, 8>::run(lane, task);
+      case 16: return KvAcquire::run(lane, task);
     }
     return true;
   }
@@ -62,23 +63,24 @@ struct Program {
     switch (task.opcode()) {
       case 0: EmbedNorm<4>::run(lane, task); return;
       case 2: Gemv<4, 4>::run(lane, task); return;
-      case 6: Attend<2, 0, 1, 0>::run(lane, task); return;
-      case 7: Combine::run(lane, task); return;
-      case 8: Gather<4, 64>::run(lane, task); return;
-      case 10: AddNorm<4, 1, 64>::run(lane, task); return;
+      case 5: Attend<2, 0, 1, 0>::run(lane, task); return;
+      case 6: Combine::run(lane, task); return;
+      case 7: Gather<4, 64>::run(lane, task); return;
+      case 9: AddNorm<4, 1, 64>::run(lane, task); return;
+      case 11: Append<0>::run(lane, task); return;
       case 12: Gather<8, 128>::run(lane, task); return;
       case 14: Gemv<8, 8>::run(lane, task); return;
-      case 18: Sample::run(lane, task); return;
+      case 19: Sample::run(lane, task); return;
     }
   }
   static __device__ __forceinline__ bool epilogue(EpilogueLane& lane, const Task& task) {
     switch (task.opcode()) {
       case 3: return Publish<1, 0, 0>::run(lane, task);
-      case 9: return Publish<0, 0, 0>::run(lane, task);
-      case 11: return Publish<1, 1, 0>::run(lane, task);
+      case 8: return Publish<0, 0, 0>::run(lane, task);
+      case 10: return Publish<1, 1, 0>::run(lane, task);
       case 15: return KvRelease::run(lane, task);
-      case 16: return Head::run(lane, task);
-      case 17: return PublishBest::run(lane, task);
+      case 17: return Head::run(lane, task);
+      case 18: return PublishBest::run(lane, task);
     }
     return true;
   }

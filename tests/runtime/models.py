@@ -10,8 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from amk.lower import Knobs, lower
+from amk.model.random_checkpoint import RandomCheckpoint
 from amk.model.source import Model, open_model
+from amk.model.walker import walk
 from amk.runtime.cpu import CpuMachine
+from amk.runtime.machine import Launch
 from amk.runtime.session import Session
 from schedule_ir import Program, Section, Target, Task, encode
 from schedule_ir.op import Lane
@@ -72,6 +75,26 @@ def reference_logits(model: Any, ids: list[int]) -> npt.NDArray[np.float32]:
 def relative_error(got: npt.NDArray[np.float32], expected: npt.NDArray[np.float32]) -> float:
     """The largest relative error (2-norm) of any row."""
     return float((np.linalg.norm(got - expected, axis=-1) / np.linalg.norm(expected, axis=-1)).max())
+
+
+def random_model(**changes: Any) -> Model:
+    """A Llama of PLAIN's sizes with amk's own random weights: made in no time, for tests that need no reference."""
+    llama = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "rope_theta": 1e4}
+    graph = walk(PLAIN | llama | changes, None)
+    return Model(graph, RandomCheckpoint(graph, 7), Path("random"), "random", None)
+
+
+def logits_with(model: Model, ids: list[int], sms: int = 132, **knobs: int) -> npt.NDArray[np.float32]:
+    """float32 [len(ids), vocab] of the schedule with these knobs on an H200 of so many SMs, fp32 K/V."""
+    machine = CpuMachine(encode(small_program(model, sms, **knobs)), model)
+    logits = machine.run(Launch(0, ids, len(ids), 0, want_logits=True), lambda _: None).logits
+    assert logits is not None
+    return logits
+
+
+def small_program(model: Model, sms: int = 132, **knobs: int) -> Program:
+    """The schedule with these knobs on an H200 of so many SMs: 100 positions, fp32 K/V."""
+    return lower(model.graph, replace(H200, sms=sms), 100, "fp32", replace(KNOBS, **knobs))
 
 
 def program_of(model: Model, kv_dtype: str = "fp16", max_seq: int = 100) -> Program:

@@ -159,14 +159,52 @@ def test_an_attention_split_too_few(program: Program) -> None:
 
 
 def test_a_kv_row_that_nobody_appends(program: Program) -> None:
-    edits = program
-    for sm in range(program.sms):
-        tasks = [
-            with_argument(program, task, "append", 0) if op_of(program, task) == "attend" else task
-            for task in lane(program, sm, Lane.COMPUTE)
-        ]
-        edits = edited(edits, sm, Lane.COMPUTE, tasks)
-    refused(edits, "appended by so many tasks", "{0: 0, 1: 0, 2: 0, 3: 0}")
+    sm = owner(program, Lane.COMPUTE, "append")
+    tasks = lane(program, sm, Lane.COMPUTE)
+    kv_head, split = tasks.pop(find(program, tasks, "append")).args
+    words = f"K/V head {kv_head}: no task appends its new row", f"split {split} is the last"
+    refused(edited(program, sm, Lane.COMPUTE, tasks), *words)
+
+
+def test_a_kv_row_that_is_appended_twice(program: Program) -> None:
+    sm = owner(program, Lane.COMPUTE, "append")
+    tasks = lane(program, sm, Lane.COMPUTE)
+    at = find(program, tasks, "append")
+    tasks.insert(at, tasks[at])
+    words = f"compute lane, body task {at + 1}: append(", "another task has appended"
+    refused(edited(program, sm, Lane.COMPUTE, tasks), *words)
+    head = [tasks[at], *lane(program, sm, Lane.COMPUTE, HEAD)]
+    refused(edited(program, sm, Lane.COMPUTE, head, HEAD), "head task 0: append(", "another task has appended")
+
+
+@pytest.mark.parametrize("field", ["kv_head", "split"])
+def test_an_append_of_another_row(program: Program, field: str) -> None:
+    sm = owner(program, Lane.COMPUTE, "append")
+    tasks = lane(program, sm, Lane.COMPUTE)
+    at = find(program, tasks, "append")
+    value = tasks[at].args[program.variants[tasks[at].opcode].spec.fields.index(field)]
+    tasks[at] = with_argument(program, tasks[at], field, value + 1)
+    refused(edited(program, sm, Lane.COMPUTE, tasks), f"SM {sm}", "append(", "does not hold the new row", "put append")
+
+
+def test_an_append_before_its_attend(program: Program) -> None:
+    sm = owner(program, Lane.COMPUTE, "append")
+    tasks = lane(program, sm, Lane.COMPUTE)
+    tasks.insert(find(program, tasks, "attend"), tasks.pop(find(program, tasks, "append")))
+    refused(edited(program, sm, Lane.COMPUTE, tasks), "append(", "does not hold the new row of K/V head")
+
+
+def test_an_append_after_the_next_row_came(tmp_path: Path) -> None:
+    """One SM with several K/V heads: the row of the first is overwritten by the second."""
+    save_model(tmp_path, intermediate_size=24, num_attention_heads=8, num_key_value_heads=8, head_dim=8)
+    program = program_of(open_model(tmp_path))
+    sm = next(sm for sm in range(program.sms) if sum(
+        op_of(program, task) == "attend" for task in lane(program, sm, Lane.COMPUTE)) > 2)  # fmt: skip
+    tasks = lane(program, sm, Lane.COMPUTE)
+    first = tasks.pop(find(program, tasks, "append"))
+    tasks.insert(find(program, tasks, "append") + 1, first)
+    make_plan(program)
+    refused(edited(program, sm, Lane.COMPUTE, tasks), "append(", "does not hold the new row of K/V head")
 
 
 def test_logits_that_nobody_makes(program: Program) -> None:

@@ -9,8 +9,8 @@ import pytest
 from schedule_ir import REGISTRY
 from schedule_ir.layout import RECORD_WORDS
 from schedule_ir.ops.activation import add_meaning, norm_meaning, split_bf16
-from schedule_ir.ops.attention import attend_meaning, combine_meaning, rotate_meaning
-from schedule_ir.ops.linear import gemv_meaning, publish_meaning, scale_meaning
+from schedule_ir.ops.attention import append_meaning, attend_meaning, combine_meaning, rotate_meaning
+from schedule_ir.ops.linear import gemv_meaning, publish_meaning, resume_meaning, scale_meaning
 from schedule_ir.ops.token import sample_meaning
 
 F32 = npt.NDArray[np.float32]
@@ -63,6 +63,24 @@ def test_gemv_of_units() -> None:
     tiles, x = random(3, 16, 48), random(48)
     assert gemv_meaning(tiles, x).shape == (3, 16)
     np.testing.assert_allclose(gemv_meaning(tiles, x), tiles.astype(np.float64) @ x, rtol=1e-4, atol=1e-5)
+
+
+def test_parts_of_a_unit_add_up_in_order() -> None:
+    tiles, x = random(3, 16, 48), random(48)
+    parked = gemv_meaning(tiles[..., :32], x[:32])
+    np.testing.assert_allclose(resume_meaning(parked, tiles[..., 32:], x[32:]), gemv_meaning(tiles, x), rtol=1e-5)
+    one = np.ones((1, 1, 1), np.float32)
+    sums = gemv_meaning(one, f32(1e8))
+    for value in (1, -1e8):
+        sums = resume_meaning(sums, one, f32(value))
+    assert sums.tolist() == [[0.0]]  # fp32 all the way
+
+
+def test_append_stores_one_row_of_the_chosen_heads() -> None:
+    cache, rows = np.zeros((3, 4, 2), np.float32), random(2, 2)
+    append_meaning(cache, slice(1, 3), 2, rows)
+    np.testing.assert_array_equal(cache[1:, 2], rows)
+    assert np.count_nonzero(cache) == 4
 
 
 def test_publish() -> None:

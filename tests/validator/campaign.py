@@ -9,11 +9,12 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from amk.lower import Knobs, lower
 from amk.lower.builder import Builder
-from schedule_ir import Tables
+from schedule_ir import Lane, Program, Tables, Task
 from tests.validator import mutations, oracle, programs
 from validator import validate
 
@@ -108,9 +109,30 @@ def random_placement(rng: random.Random) -> programs.Case:
     heads, kv_heads = rng.choice([(2, 1), (4, 2), (2, 2)])
     model = programs.graph(rng.choice([32, 48]), 64, rng.choice([1, 2]), heads, kv_heads, 16, 24)
     gpu = programs.target(rng.choice([2, 3, 4, 6]))
-    knobs = Knobs(compute_warps=2, chunk_ksteps=4, max_splits=rng.choice([1, 2, 3]), min_split_rows=16)
+    knobs = Knobs(compute_warps=2, chunk_ksteps=rng.choice([2, 4]), max_splits=rng.choice([1, 2, 3]), min_split_rows=16)
+    knobs = replace(knobs, down_pieces=rng.choice([1, 1, 2]))
     with scattered(rng):
-        return programs.Case(model, gpu, lower(model, gpu, 64, "fp16", knobs))
+        program = lower(model, gpu, 64, "fp16", knobs)
+    return programs.Case(model, gpu, early_appends(program) if rng.random() < 0.7 else program)
+
+
+def early_appends(program: Program) -> Program:
+    """The Program with every append right after the attends of its K/V head: units may follow, wherever they are."""
+    lanes = {
+        key: tuple(_early(program, tasks)) if key[1] is Lane.COMPUTE else tasks for key, tasks in program.lanes.items()
+    }
+    return replace(program, lanes=lanes)
+
+
+def _early(program: Program, tasks: tuple[Task, ...]) -> Iterator[Task]:
+    ops = [program.variants[task.opcode].op for task in tasks]
+    appends = [task for task, op in zip(tasks, ops, strict=True) if op == "append"]
+    for i, task in enumerate(tasks):
+        if ops[i] != "append":
+            yield task
+        if ops[i] == "attend" and ops[i + 1 : i + 2] != ["attend"]:
+            yield from appends[:1]
+            appends = appends[1:]
 
 
 def _placement(rng: random.Random, tally: dict[str, Any], name: str) -> str:

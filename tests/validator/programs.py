@@ -15,9 +15,11 @@ from schedule_ir import Program, Tables, Target, encode
 
 def graph(
     hidden: int = 48, intermediate: int = 64, layers: int = 2, heads: int = 4, kv_heads: int = 2, head_dim: int = 16,
-    vocab: int = 40, *, tied: bool = True, bias: bool = False,
+    vocab: int = 40, *, tied: bool = True, bias: bool = False, window: int = 0,
 ) -> ModelGraph:  # fmt: skip
-    """A model of that shape; `bias` gives q, k and v (but not o and MLP) biases, and down where layers are odd."""
+    """A model of that shape; `bias` gives q, k and v (but not o and MLP) biases, and down where layers are odd; those
+    layers see the last `window` positions (0: all).
+    """
 
     def linear(name: str, rows: int, columns: int, *, biased: bool = False) -> Linear:
         return Linear(TensorRef(name, (rows, columns)), TensorRef(name + ".bias", (rows,)) if biased else None)
@@ -32,7 +34,7 @@ def graph(
                 linear(p + "k", kv, hidden), linear(p + "v", kv, hidden, biased=bias), linear(p + "o", hidden, q),
                 TensorRef(p + "post_norm", (hidden,)), linear(p + "gate", intermediate, hidden),
                 linear(p + "up", intermediate, hidden),
-                linear(p + "down", hidden, intermediate, biased=bias and i % 2 == 1),
+                linear(p + "down", hidden, intermediate, biased=bias and i % 2 == 1), window=window * (i % 2),
             )
         )  # fmt: skip
     embed = TensorRef("model.embed", (vocab, hidden))
@@ -79,11 +81,12 @@ def random_case(rng: random.Random) -> Case:
         model = graph(
             rng.choice([32, 48, 64, 100]), rng.choice([64, 72, 100]), rng.choice([2, 2, 3]), kv_heads * group,
             kv_heads, rng.choice([8, 16, 32]), rng.choice([17, 40, 64, 100]), tied=rng.random() < 0.5,
-            bias=rng.random() < 0.3,
+            bias=rng.random() < 0.3, window=rng.choice([0, 0, 0, 7, 24, 33]),
         )  # fmt: skip
         knobs = Knobs(
             compute_warps=rng.choice([2, 4, 8]), chunk_ksteps=rng.choice([4, 8, 32]),
             ring_stages=rng.choice([0, 3, 4, 6]), reduce_slots=rng.choice([1, 2, 4]), down_split=rng.choice([0, 1, 2]),
+            down_pieces=rng.choice([0, 1, 2, 3, 4]),
             min_split_rows=rng.choice([16, 32, 64]), max_splits=rng.choice([1, 2, 3, 4, 16]),
         )  # fmt: skip
         gpu = target(rng.choice([2, 3, 4, 4, 6]), rng.choice([101376, 166912, 232448]))

@@ -9,8 +9,9 @@ from importlib import import_module
 import pytest
 
 from amk.lower import Knobs, lower
-from schedule_ir import Program, Task, encode
+from schedule_ir import encode
 from tests.validator import campaign, oracle, programs
+from tests.validator.mutations import Sheet
 from validator import validate
 
 
@@ -34,6 +35,16 @@ def test_oracle_agrees_at_every_position_where_the_splits_change(splits: int) ->
         assert oracle.judge(case.tables, case.model, setup, oracle.by_priority(random.Random(start))) is None
 
 
+@pytest.mark.parametrize("window", [2, 15, 17, 40])
+def test_windows(window: int) -> None:
+    case = programs.case(window=window, knobs=Knobs(2, 2, down_pieces=2, max_splits=3, min_split_rows=16))
+    report = validate(case.tables, case.model, case.gpu)
+    assert report.ok, report.text()
+    for start in (0, 14, 31, 46):
+        setup = oracle.Setup(start, (False, True, True))
+        assert oracle.judge(case.tables, case.model, setup, oracle.by_priority(random.Random(start))) is None
+
+
 @pytest.mark.parametrize("seed", range(25))
 def test_accepted_placements_never_hang(seed: int) -> None:
     """Units dealt at random: whatever the validator accepts must survive the oracle."""
@@ -45,32 +56,82 @@ def test_accepted_placements_never_hang(seed: int) -> None:
 
 def test_lowering_of_one_layer_can_hang_and_is_rejected() -> None:
     """An SM without a unit of down releases its K/V rows before another has acquired those of the token before."""
-    case = programs.case(layers=1, sms=8)
+    case = programs.case(layers=1, sms=8, knobs=replace(programs.KNOBS, max_splits=4))
     report = validate(case.tables, case.model, case.gpu)
     assert [v.rule for v in report.violations[:1]] == [4], report.text()
     assert "kv_released" in report.violations[0].message
     assert campaign.trouble(case.tables, case.model, random.Random(5), runs=150) is not None
 
 
-def test_the_last_query_block_of_a_head_appends() -> None:
-    """More than 8 queries per K/V head: the append writes into the block that the tasks before have drained."""
+def test_append_comes_after_all_query_blocks_of_its_head() -> None:
+    """More than 8 queries per K/V head: each query block copies the block of row pos, which must not change before."""
     model = programs.graph(heads=12, kv_heads=1)
     gpu = programs.target(6)
-    program = lower(model, gpu, 64, "fp16", programs.KNOBS)
-    assert validate(encode(program), model, gpu).ok
-    lanes = {key: tuple(_other_appends(program, task) for task in tasks) for key, tasks in program.lanes.items()}
-    report = validate(encode(replace(program, lanes=lanes)), model, gpu)
+    tables = encode(lower(model, gpu, 64, "fp16", programs.KNOBS))
+    assert validate(tables, model, gpu).ok
+    sheet = Sheet(tables, random.Random(0))
+    for key, place in sheet.find("append"):
+        rows = sheet.lanes[key]
+        attends = [i for i in range(place) if sheet.ops[rows[i][0]] == "attend"]
+        rows.insert(attends[-1], rows.pop(place))
+    report = validate(sheet.tables(), model, gpu)
     assert {v.rule for v in report.violations} == {4}
     assert "races with the append" in report.violations[0].message
 
 
-def _other_appends(program: Program, task: Task) -> Task:
-    """The task, with `append` negated if it is an attend: the first query block appends, the second copies after."""
-    spec = program.variants[task.opcode].spec
-    if spec.name != "attend":
-        return task
-    at = spec.fields.index("append")
-    return replace(task, args=(*task.args[:at], 1 - task.args[at], *task.args[at + 1 :]))
+PIECES = Knobs(2, 2, down_pieces=4, max_splits=2, min_split_rows=16)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_down_in_pieces(parts: int) -> None:
+    """Several units per SM, each in pieces; also where the pieces make parts that are published on their own."""
+    case = programs.case(intermediate=128, hidden=64, sms=3, bias=True, knobs=replace(PIECES, down_split=parts))
+    assert {v.op for v in case.program.variants} >= {"gemv_park", "gemv_resume"}
+    assert case.program.config["accumulators"] == 2
+    report = validate(case.tables, case.model, case.gpu)
+    assert report.ok, report.text()
+    assert campaign.trouble(case.tables, case.model, random.Random(parts), runs=6) is None
+
+
+def test_pieces_in_another_order_than_their_columns() -> None:
+    """The sum is the same: accepted if all units have the same order, and the gathers follow it."""
+    case = programs.case(intermediate=128, hidden=64, sms=2, knobs=replace(PIECES, down_pieces=2))
+    tiles = [t for t in case.program.tiles if "down" in t.name]
+    other = {
+        a.name: b for a, b in [*zip(tiles[::2], tiles[1::2], strict=True), *zip(tiles[1::2], tiles[::2], strict=True)]
+    }
+    changed = tuple(replace(t, columns=other[t.name].columns) if t.name in other else t for t in case.program.tiles)
+    sheet = Sheet(encode(replace(case.program, tiles=changed)), random.Random(0))
+    assert {v.rule for v in validate(sheet.tables(), case.model, case.gpu).violations} == {12}
+    for key, places in _gathers_of_pieces(sheet).items():
+        rows = sheet.lanes[key]
+        for i, j in zip(places[::2], places[1::2], strict=True):
+            rows[i][1], rows[j][1] = rows[j][1], rows[i][1]
+    report = validate(sheet.tables(), case.model, case.gpu)
+    assert report.ok, report.text()
+    assert campaign.trouble(sheet.tables(), case.model, random.Random(2), runs=6) is None
+
+
+def _gathers_of_pieces(sheet: Sheet) -> dict[tuple[int, int, int], list[int]]:
+    """By lane: the gathers right before a gemv_park or gemv_resume."""
+    found: dict[tuple[int, int, int], list[int]] = {}
+    for key, i in sheet.find("gather"):
+        if sheet.ops[sheet.lanes[key][i + 1][0]].startswith("gemv_"):
+            found.setdefault(key, []).append(i)
+    return found
+
+
+def test_one_ring_slot_is_enough_for_whole_units_only() -> None:
+    """A warp loads a chunk before it releases the one before: with one slot it would wait for ever."""
+    one = {"ring_stages": 1, "in_flight": 1, "in_flight_low": 1, "stocked": 0}
+    for chunk, ok in ((8, True), (2, False)):
+        case = programs.case(intermediate=64, knobs=Knobs(2, chunk, max_splits=2, min_split_rows=16))
+        program = replace(case.program, config={**case.program.config, **one})
+        report = validate(encode(program), case.model, case.gpu)
+        assert report.ok is ok, report.text()
+        assert ok or {v.rule for v in report.violations} == {6}
+        wrong = oracle.judge(encode(program), case.model, oracle.Setup(20), oracle.randomly(random.Random(1)))
+        assert wrong == (None if ok else "deadlock")
 
 
 def _split_down_over_few_units() -> programs.Case:

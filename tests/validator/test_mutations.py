@@ -16,6 +16,15 @@ CASES = [
     programs.case(bias=True, sms=3),
     programs.case(sms=6, kv_heads=2, heads=6, knobs=Knobs(2, 4, reduce_slots=2, max_splits=3, min_split_rows=16)),
     programs.case(intermediate=128, tied=False, knobs=Knobs(4, 4, down_split=2, max_splits=2, min_split_rows=16)),
+    programs.case(intermediate=128, sms=2, hidden=64, knobs=Knobs(2, 2, down_pieces=4, min_split_rows=16)),
+    programs.case(
+        intermediate=128,
+        sms=3,
+        bias=True,
+        hidden=100,
+        window=24,
+        knobs=Knobs(2, 2, down_pieces=2, down_split=2, min_split_rows=16),
+    ),
 ]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from amk.lower import Knobs
 from schedule_ir import Tables
 from tests.validator import programs
 from tests.validator.mutations import Sheet
@@ -112,7 +113,7 @@ TWINS: list[tuple[int, Edit, Edit]] = [
     (8, word("copy_tape", "offset", 0), word("copy_tape", "offset", 10_000)),
     (9, word("head", "row", 0), word("head", "row", 1)),
     (9, word("copy_tape", "offset", 0), word("copy_tape", "offset", 1)),
-    (9, word("attend", "append", 0), word("attend", "append", -1)),
+    (9, word("append", "split", 0), word("append", "split", 1)),
     (10, config(phases=1), config(phases=-1)),
     (12, word("add_norm", "norm", 0), word("add_norm", "norm", 1)),
     (12, word("attend", "k_src", 0), word("attend", "k_src", 16)),
@@ -128,6 +129,108 @@ def test_twins(rule: int, good: Edit, bad: Edit) -> None:
     assert accepted.ok, accepted.text()
     rejected = check(bad)
     assert rule in {v.rule for v in rejected.violations}, rejected.text()
+
+
+PIECES = programs.case(
+    intermediate=128, hidden=64, sms=2, knobs=Knobs(2, 2, down_pieces=4, max_splits=2, min_split_rows=16)
+)
+"""Two units of down per SM, in four pieces each."""
+
+
+def barriers(missing: int) -> Edit:
+    """A region of barriers and lane state that is as small as it can be, less some bytes."""
+
+    def edit(sheet: Sheet) -> None:
+        sizes, region = sheet.header["config"], sheet.buffer("shared.barriers")
+        before = region["size"]
+        region["size"] = 16 * sizes["ring_stages"] + 64 + 2 * 8 * (sizes["compute_warps"] + 1) - missing
+        sizes["shared_bytes"] += region["size"] - before
+
+    return edit
+
+
+def resumes(value: int) -> Edit:
+    """The first park of a unit, which takes nothing from its accumulator, does or does not."""
+
+    def edit(sheet: Sheet) -> None:
+        key, place = sheet.find("gemv_park")[0]
+        row = sheet.lanes[key][place]
+        row[0] = sheet.opcode("gemv_park", {**sheet.constants(row), "resume": value})
+
+    return edit
+
+
+def gathered(change: int) -> Edit:
+    """The source of the second piece's activation."""
+
+    def edit(sheet: Sheet) -> None:
+        key, place = sheet.find("gemv_park")[2]
+        gather = sheet.lanes[key][place - 1]
+        assert sheet.ops[gather[0]] == "gather"
+        gather[1] += change
+
+    return edit
+
+
+def append_at(where: int) -> Edit:
+    """The first append this many tasks after its attend."""
+
+    def edit(sheet: Sheet) -> None:
+        key, place = sheet.find("append")[0]
+        rows = sheet.lanes[key]
+        append = rows.pop(place)
+        attend = next(i for i in range(place - 1, -1, -1) if sheet.ops[rows[i][0]] == "attend")
+        rows.insert(min(len(rows), attend + where), append)
+
+    return edit
+
+
+def exchanged(*, links: int) -> Edit:
+    """The first two units of an SM exchange accumulators, in all four links or in the last ones only."""
+
+    def edit(sheet: Sheet) -> None:
+        key, _ = sheet.find("gemv_park")[0]
+        mine = [row for row in sheet.lanes[key] if sheet.ops[row[0]].startswith("gemv_")][:8]
+        for row in mine[8 - links :]:
+            row[1] = 1 - row[1]
+
+    return edit
+
+
+PIECE_TWINS: list[tuple[int, Edit, Edit]] = [
+    (1, config(accumulators=0), config(accumulators=-1)),
+    (4, append_at(1), append_at(0)),
+    (5, append_at(2), append_at(1000)),
+    (6, barriers(0), barriers(1)),
+    (8, buffer("shared.accumulators", 0), lambda s: s.buffer("shared.accumulators").update(offset=16)),
+    (9, resumes(0), resumes(1)),
+    (9, word("gemv_park", "accumulator", 0), word("gemv_park", "accumulator", 1)),
+    (9, word("append", "kv_head", 0), word("append", "kv_head", 1)),
+    (11, buffer("shared.accumulators", 0), buffer("shared.accumulators", -1)),
+    (12, gathered(0), gathered(16)),
+    (12, exchanged(links=8), exchanged(links=2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "good", "bad"), PIECE_TWINS, ids=lambda x: str(x) if isinstance(x, int) else "")
+def test_twins_in_pieces(rule: int, good: Edit, bad: Edit) -> None:
+    accepted = validate(edited(good, PIECES), PIECES.model, PIECES.gpu)
+    assert accepted.ok, accepted.text()
+    rejected = validate(edited(bad, PIECES), PIECES.model, PIECES.gpu)
+    assert rule in {v.rule for v in rejected.violations}, rejected.text()
+
+
+def test_lost_sums_are_shown() -> None:
+    """The witness names the link, its accumulator and what is missing."""
+
+    def start_again(sheet: Sheet) -> None:
+        key, place = sheet.find("gemv_park")[2]
+        row = sheet.lanes[key][place]
+        row[0] = sheet.opcode("gemv_park", {**sheet.constants(row), "resume": 0})
+
+    text = validate(edited(start_again, PIECES), PIECES.model, PIECES.gpu).text()
+    assert "what is parked in accumulator 0 of SM 0 is overwritten before it was used" in text
+    assert "missing: a gemv_resume of this accumulator between the two" in text
 
 
 def test_race_of_the_acquire_needs_a_later_unit() -> None:
@@ -157,8 +260,6 @@ def test_registers(registers: int, ok: bool) -> None:
 
 def test_registers_of_ten_warps() -> None:
     """320 threads may have 168 registers, not 169: the register file is divided by warps rounded up to four."""
-    from amk.lower import Knobs
-
     case = programs.case(knobs=Knobs(compute_warps=8, chunk_ksteps=8, max_splits=2, min_split_rows=16))
     shared = case.program.config["shared_bytes"]
     for registers, ok in ((168, True), (169, False)):

@@ -35,7 +35,7 @@ class Kernel:
 
     def __init__(self, name: str) -> None:
         self.target = lookup(name).as_target()
-        self.model = programs.graph(256, 512, 2, 8, 2, 64, 1000)
+        self.model = programs.graph(256, 512, 4, 8, 2, 64, 1000)
         self.program = lower(self.model, self.target, 256)
         self.compiled = compile_cubin(emit_source(self.program), self.target)
 

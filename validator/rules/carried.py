@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from validator import describe
-from validator.columns import BODY, COMPUTE, Bools, Columns, Ints
+from validator.columns import BODY, COMPUTE, Columns, Ints
 from validator.matching import Matching
 from validator.report import Violation
+from validator.rules import appends as appended
 
 CARRIERS = (
     "stream -> compute: the ring's full mbarriers (bulk copies complete on them)",
@@ -23,21 +24,20 @@ def check(columns: Columns, matching: Matching) -> list[Violation]:
     """Theorem: every row that a token appends is released at gpu scope by the SM that appended it, after it was
     written, and every bulk copy of K/V rows follows an acquire, in its own lane and token, of every SM's release.
     """
-    appends = columns.of("attend")
-    appends = appends[columns.field("append", appends) == 1]
+    appends = columns.of("append")
     copies = columns.of("copy_kv")
     return [
         *_released(columns, matching, appends),
         *_acquired(columns, copies),
         *_acquires_all(columns, appends),
         *_in_body(columns),
-        *_same_block(columns),
+        *appended.same_block(columns),
     ]
 
 
 def _in_body(columns: Columns) -> list[Violation]:
     """Theorem: K/V rows are read, appended, acquired and released in the body, so in every token."""
-    tasks = columns.of("attend", "copy_kv", "kv_acquire", "kv_release", "combine")
+    tasks = columns.of("attend", "append", "copy_kv", "kv_acquire", "kv_release", "combine")
     bad = tasks[columns.section[tasks] != BODY]
     if not len(bad):
         return []
@@ -64,7 +64,7 @@ def _released(columns: Columns, matching: Matching, appends: Ints) -> list[Viola
     if count[sm] != 1:
         return [Violation(5, f"SM {sm} appends K/V rows and has {count[sm]} kv_release tasks instead of one", text)]
     release = int(releases[columns.sm[releases] == sm][0])
-    missing = "missing: a gemv after the append whose reduction slot the epilogue takes before it releases"
+    missing = "missing: a unit after the append whose reduction slot the epilogue takes before it releases"
     lines = f"{text}\n  writes row pos; released by\n{describe.task(columns, release)}\n  {missing}"
     return [Violation(5, f"nothing carries the K/V rows appended on SM {sm} to its epilogue lane", lines)]
 
@@ -100,32 +100,3 @@ def _acquires_all(columns: Columns, appends: Ints) -> list[Violation]:
     return [
         Violation(5, "an acquire does not poll the release of every SM that appends", f"{text}\n  missing: {where}")
     ]
-
-
-def _same_block(columns: Columns) -> list[Violation]:
-    """Theorem: the block that row pos lies in is copied only for tasks that are drained before the append.
-
-    Every task of a (K/V head, split) copies that block, the last split's task with append = 1 writes row pos into it.
-    """
-    tasks = columns.of("attend")
-    key = columns.field("kv_head", tasks) * columns.config["max_splits"] + columns.field("split", tasks)
-    size = int(key.max(initial=-1)) + 1
-    writer = np.full(size, -1, np.int64)
-    chosen = columns.field("append", tasks) == 1
-    writer[key[chosen]] = tasks[chosen]
-    mine = writer[key]
-    bad = np.nonzero((mine >= 0) & (mine != tasks) & ~_drained_before(columns, tasks, mine))[0]
-    if not len(bad):
-        return []
-    reader, append = int(tasks[bad[0]]), int(mine[bad[0]])
-    lines = [
-        describe.task(columns, reader), "  reads, by bulk copy, the block of 16 rows that holds row pos",
-        describe.task(columns, append), "  writes row pos of it by plain stores",
-        "  missing: both on one SM, the append in the last of them",
-    ]  # fmt: skip
-    return [Violation(4, "a bulk copy of a K/V block races with the append into it", "\n".join(lines))]
-
-
-def _drained_before(columns: Columns, readers: Ints, writers: Ints) -> Bools:
-    same = columns.sm[readers] == columns.sm[writers]
-    return np.asarray(same & (columns.index[readers] < columns.index[writers]), bool)

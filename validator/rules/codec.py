@@ -28,12 +28,13 @@ POSITIVE = (
     "in_flight_low", "activation_ksteps", "shared_bytes", "packets", "rope_tables",
 )  # fmt: skip
 KNOWN_OPS = frozenset((
-    "copy_tape", "copy_kv", "kv_acquire", "embed_norm", "add_norm", "add_post_norm", "gather", "gemv", "attend",
-    "combine", "sample", "publish", "head", "publish_best", "kv_release",
+    "copy_tape", "copy_kv", "kv_acquire", "embed_norm", "add_norm", "add_post_norm", "gather", "gemv", "gemv_park",
+    "gemv_resume", "attend", "append", "combine", "sample", "publish", "head", "publish_best", "kv_release",
 ))  # fmt: skip
-MAY_BE_ZERO = ("stocked", "tied_head", "activation")
+MAY_BE_ZERO = ("stocked", "tied_head", "activation", "accumulators")
 LIMITS = {
     "scaled": (0, 1), "gated": (0, 1), "biased": (0, 1), "window": (0, INT32), "rope": (0, INT32), "qk_norm": (0, 2),
+    "resume": (0, 1),
 }  # fmt: skip
 """Least and most value of the constants that may be 0."""
 
@@ -199,15 +200,19 @@ def _canonical(value: object) -> str:
 
 
 def _argument_problems(columns: Columns) -> Iterator[Violation]:
-    """Theorem: no argument is negative; flags are 0 or 1; splits and K/V heads exist."""
+    """Theorem: no argument is negative; splits, K/V heads and accumulators exist."""
     config = columns.config
     bad = np.nonzero((columns.words < 0).any(1))[0]
     if len(bad):
         yield _broken(f"record {bad[0]} has a negative argument: {columns.words[bad[0]].tolist()}")
         return
     heads = config["layers"] * config["kv_heads"]
-    limits = [("append", ("attend",), 2), ("split", ("attend", "copy_kv"), config["max_splits"])]
-    limits.append(("kv_head", ("attend", "copy_kv"), heads))
+    cached = ("attend", "append", "copy_kv")
+    limits: list[tuple[str, tuple[str, ...], int]] = [
+        ("split", cached, config["max_splits"]),
+        ("kv_head", cached, heads),
+        ("accumulator", ("gemv_park", "gemv_resume"), config["accumulators"]),
+    ]
     for name, ops, limit in limits:
         tasks = columns.of(*ops)
         values: Ints = columns.field(name, tasks)

@@ -5,22 +5,31 @@ from __future__ import annotations
 import numpy as np
 
 from validator import describe
+from validator.chains import MULTIPLIES
 from validator.columns import BODY, HEAD, Columns, Ints
 from validator.footprints import Footprints
 from validator.report import Violation
+from validator.rules import appends, chains
 from validator.tape import Units, shape_problem, unit_of, units
 
 
 def check(columns: Columns, accesses: Footprints) -> list[Violation]:
     """Theorem: per token every unit of every matrix is copied exactly once, every K/V row is appended exactly once at
-    every split count, every logit is written exactly once, and no gemv runs before an activation was loaded.
+    every split count (`appends`), every parked sum is used once (`chains`), every logit is written exactly once, and
+    nothing is multiplied before an activation was loaded.
     """
     problems = [Violation(9, text) for text in map(shape_problem, columns.program.tiles) if text]
     if problems:
         return problems
     found = units(columns)
     problems = _overlaps(columns, found) + _copied(columns, found)
-    return [*problems, *_appended(columns), *_logits(columns, accesses.of("logits")), *_loaded(columns)]
+    return [
+        *problems,
+        *appends.check(columns),
+        *chains.check(columns),
+        *_logits(columns, accesses.of("logits")),
+        *_loaded(columns),
+    ]
 
 
 def _unit(columns: Columns, found: Units, row: int) -> str:
@@ -63,30 +72,6 @@ def _copied(columns: Columns, found: Units) -> list[Violation]:
     return problems
 
 
-def _appended(columns: Columns) -> list[Violation]:
-    """Theorem: whichever split is the last active one, one of its tasks appends, for every layer and K/V head."""
-    config = columns.config
-    heads, splits = config["layers"] * config["kv_heads"], config["max_splits"]
-    tasks = columns.of("attend")
-    tasks = tasks[columns.field("append", tasks) == 1]
-    if heads * splits > columns.tasks:
-        return [
-            Violation(9, f"{heads} K/V heads of {splits} splits need more tasks than the {columns.tasks} there are")
-        ]
-    key = columns.field("kv_head", tasks) * splits + columns.field("split", tasks)
-    times = np.bincount(key, minlength=heads * splits)
-    bad = np.nonzero(times != 1)[0]
-    if not len(bad):
-        return []
-    head, split = divmod(int(bad[0]), splits)
-    layer, kv_head = divmod(head, config["kv_heads"])
-    text = "\n".join(describe.task(columns, int(t)) for t in tasks[key == bad[0]])
-    message = (
-        f"K/V row pos of layer {layer}, K/V head {kv_head} is appended {times[bad[0]]} times at split count {split + 1}"
-    )
-    return [Violation(9, message, text)]
-
-
 def _logits(columns: Columns, logits: Footprints) -> list[Violation]:
     """Theorem: the written rows are disjoint and cover [0, vocab); all in the head section."""
     order = np.argsort(logits.start, kind="stable")
@@ -107,7 +92,7 @@ def _logits(columns: Columns, logits: Footprints) -> list[Violation]:
 
 
 def loaders(columns: Columns, gemvs: Ints) -> Ints:
-    """The task that loaded the activation which each gemv multiplies; -1 for none in its token."""
+    """The task that loaded the activation which each multiplication uses; -1 for none in its token."""
     loads = columns.of("embed_norm", "add_norm", "add_post_norm", "gather")
     if not len(loads):
         return np.full(len(gemvs), -1, np.int64)
@@ -117,14 +102,11 @@ def loaders(columns: Columns, gemvs: Ints) -> Ints:
 
 
 def _loaded(columns: Columns) -> list[Violation]:
-    """Theorem: a gemv has an activation loaded before it in its own token, in a section that has run then."""
-    gemvs = columns.of("gemv")
+    """Theorem: a multiplication has an activation loaded before it in its own token, in a section that has run then."""
+    gemvs = columns.of(*MULTIPLIES)
     task = loaders(columns, gemvs)
     bad = np.nonzero((task < 0) | ((columns.section[gemvs] == BODY) & (columns.section[task] == HEAD)))[0]
     if not len(bad):
         return []
-    return [
-        Violation(
-            9, "a gemv multiplies an activation that was never loaded", describe.task(columns, int(gemvs[bad[0]]))
-        )
-    ]
+    text = describe.task(columns, int(gemvs[bad[0]]))
+    return [Violation(9, "a unit is multiplied with an activation that was never loaded", text)]

@@ -27,7 +27,7 @@ def _bad(columns: Columns, tasks: Ints, wrong: Bools, message: str) -> list[Viol
 def _layers(flow: Flow) -> tuple[Ints, Ints, Ints, Ints]:
     """Per layer: first packet and phase of q/k/v, first packet and phase of the attention output."""
     qkv = np.array([(use.base, use.phase) for use in flow.qkv], np.int64)
-    out = np.array([(use.arguments["src"], use.arguments["phase"]) for use in flow.attention], np.int64)
+    out = np.array([(use.only.arguments["src"], use.only.arguments["phase"]) for use in flow.attention], np.int64)
     return qkv[:, 0], qkv[:, 1], out[:, 0], out[:, 1]
 
 

@@ -14,7 +14,7 @@ from validator.columns import BODY, HEAD, Columns, Ints
 from validator.model import LayerLike, ModelLike, TensorLike
 from validator.report import Violation
 from validator.rules.meaning_model import Matrices, Wanted, bias_offsets, of_layer
-from validator.rules.meaning_uses import Use
+from validator.rules.meaning_uses import Piece, Use
 
 
 class MeaningError(Exception):
@@ -56,12 +56,13 @@ class Flow:
         first = self._one(qkv, scaled=layer.attn_norm is not None, gated=False)
         self._normed(f"{name} attention", first, before, layer.attn_norm, self.post)
         second = self._one(o, scaled=False, gated=False)
-        self._gathers(f"{name} o", second, self.model.heads * self.model.head_dim)
+        self._gathers(f"{name} o", second.only, self.model.heads * self.model.head_dim)
         third = self._one(gate_up, scaled=layer.mlp_norm is not None, gated=True)
         self._normed(f"{name} MLP", third, [second], layer.mlp_norm, layer.post_attn_norm)
         parts = self._claim(down, parts=True)
         for part in parts:
-            self._down_part(name, part, third)
+            for piece in part.pieces:
+                self._down_piece(name, piece, third)
         self._flags(down, parts, scaled=False, gated=False)
         self.qkv.append(first)
         self.attention.append(second)
@@ -69,10 +70,22 @@ class Flow:
         return parts
 
     def _claim(self, wanted: Wanted, *, parts: bool = False) -> list[Use]:
+        """Theorem: the matrix is used in parts that are sums of pieces of it: neighbouring columns, nothing else.
+
+        The tiles cover its columns once (`claim`), each is a piece of one use (`uses`); so the parts add up to it.
+        """
         numbers, problem = self.matrices.claim(wanted, parts=parts)
         if problem:
             raise MeaningError(problem)
-        return [self.uses[n] for n in numbers]
+        found = list({id(self.uses[n]): self.uses[n] for n in numbers}.values())
+        if [piece.tile for use in found for piece in sorted(use.pieces, key=self._columns)] != numbers:
+            name, tiles = " + ".join(wanted.tensors), self.columns.program.tiles
+            summed = [[f"{tiles[p.tile].name} {tiles[p.tile].columns}" for p in use.pieces] for use in found]
+            raise MeaningError(f"{name}: products are summed of {summed}, not of neighbouring columns of it alone")
+        return found
+
+    def _columns(self, piece: Piece) -> tuple[int, int]:
+        return self.columns.program.tiles[piece.tile].columns
 
     def _one(self, wanted: Wanted, *, scaled: bool, gated: bool) -> Use:
         found = self._claim(wanted)
@@ -85,7 +98,7 @@ class Flow:
         for use in found:
             if (use.op, use.scaled, use.gated) != ("publish", scaled, gated):
                 raise MeaningError(f"{name} is taken by {use.op} with scaled={use.scaled}, gated={use.gated}")
-            if use.arguments["section"] != BODY:
+            if use.section != BODY:
                 raise MeaningError(f"{name} is multiplied in the head section, which most prompt tokens skip")
         added = [use.bias for use in found if use.bias is not None]
         if len(added) != int(wanted.biases is not None):
@@ -93,65 +106,68 @@ class Flow:
         if added and added[0] not in bias_offsets(self.columns, wanted):
             raise MeaningError(f"{name}: bias {added[0]} is not where {wanted.biases} lies")
 
-    def _witness(self, use: Use) -> str:
-        return describe.task(self.columns, use.task)
+    def _witness(self, piece: Piece) -> str:
+        return describe.task(self.columns, piece.task)
 
-    def _steps(self, what: str, use: Use, length: int) -> None:
-        if use.arguments["ksteps"] != ksteps(length) or self.columns.program.tiles[use.tile].ksteps != ksteps(length):
-            raise MeaningError(f"{what}: {length} inputs are {ksteps(length)} k-steps", self._witness(use))
+    def _steps(self, what: str, piece: Piece, length: int) -> None:
+        steps = {piece.arguments["ksteps"], self.columns.program.tiles[piece.tile].ksteps}
+        if steps != {ksteps(length)}:
+            raise MeaningError(f"{what}: {length} inputs are {ksteps(length)} k-steps", self._witness(piece))
 
     def _normed(self, what: str, use: Use, parts: list[Use], norm: TensorLike | None, post: TensorLike | None) -> None:
         """Theorem: the input is the norm of the residual after exactly these matrices were added, in order, and normed
         by `post` where the model does.
         """
+        piece = use.only
         loader = "embed_norm" if not parts else "add_norm" if post is None else "add_post_norm"
-        if use.loader != loader:
-            raise MeaningError(f"{what}: input comes from {use.loader}, not from {loader}", self._witness(use))
-        self._row(what, use, "norm", norm)
+        if piece.loader != loader:
+            raise MeaningError(f"{what}: input comes from {piece.loader}, not from {loader}", self._witness(piece))
+        self._row(what, piece, "norm", norm)
         if post is not None and parts:
-            self._row(what, use, "post", post)
+            self._row(what, piece, "post", post)
         if parts:
-            self._sources(what, use, parts)
-        self._steps(what, use, self.model.hidden)
-        self.chain.append(use.task)
+            self._sources(what, piece, parts)
+        self._steps(what, piece, self.model.hidden)
+        self.chain.append(piece.task)
 
-    def _row(self, what: str, use: Use, field: str, norm: TensorLike | None) -> None:
+    def _row(self, what: str, piece: Piece, field: str, norm: TensorLike | None) -> None:
         """Theorem: a row of the norms array is the model's, or ones where it norms with no weight."""
-        row, names = use.arguments.get(field, -1), self.columns.program.norms
+        row, names = piece.arguments.get(field, -1), self.columns.program.norms
         expected = "" if norm is None else norm.name
         if not 0 <= row < len(names) or names[row] != expected:
-            raise MeaningError(f"{what}: {field} row {row} is not {expected or 'ones'}", self._witness(use))
+            raise MeaningError(f"{what}: {field} row {row} is not {expected or 'ones'}", self._witness(piece))
 
-    def _sources(self, what: str, use: Use, parts: list[Use]) -> None:
-        given = use.arguments
+    def _sources(self, what: str, piece: Piece, parts: list[Use]) -> None:
+        given = piece.arguments
         expected = [(given["src"] + i * given["stride"], given["phase"]) for i in range(given["parts"])]
         made = [(part.base, part.phase) for part in parts]
         if expected != made:
             raise MeaningError(
-                f"{what}: adds (packet, phase) {expected}, the matrices are at {made}", self._witness(use)
+                f"{what}: adds (packet, phase) {expected}, the matrices are at {made}", self._witness(piece)
             )
 
-    def _gathers(self, what: str, use: Use, length: int) -> None:
-        if use.loader != "gather" or use.arguments["length"] != length:
-            raise MeaningError(f"{what}: input is not a gather of {length}", self._witness(use))
-        self._steps(what, use, length)
+    def _gathers(self, what: str, piece: Piece, length: int) -> None:
+        if piece.loader != "gather" or piece.arguments["length"] != length:
+            raise MeaningError(f"{what}: input is not a gather of {length}", self._witness(piece))
+        self._steps(what, piece, length)
 
-    def _down_part(self, name: str, use: Use, source: Use) -> None:
-        """Theorem: a K-part of down multiplies exactly its columns of the gated MLP activation of its layer."""
-        begin, end = self.columns.program.tiles[use.tile].columns
-        self._gathers(f"{name} down [{begin}, {end})", use, end - begin)
-        given = use.arguments
+    def _down_piece(self, name: str, piece: Piece, source: Use) -> None:
+        """Theorem: a piece of down is multiplied with exactly its columns of the gated MLP activation of its layer."""
+        begin, end = self._columns(piece)
+        self._gathers(f"{name} down [{begin}, {end})", piece, end - begin)
+        given = piece.arguments
         if (given["src"], given["phase"]) != (source.base + begin, source.phase):
             expected = f"packet {source.base + begin}, phase {source.phase}"
             raise MeaningError(
-                f"{name} down: gathers {given['src']}, phase {given['phase']}, not {expected}", self._witness(use)
+                f"{name} down [{begin}, {end}): gathers {given['src']}, phase {given['phase']}, not {expected}",
+                self._witness(piece),
             )
 
     def _head(self, residual: list[Use]) -> None:
         """Theorem: logits are head rows times the final norm of the complete residual."""
         wanted = Wanted((self.model.head,))
         use = self._claim(wanted)[0]
-        if use.op != "head" or use.base != 0 or use.arguments["section"] != HEAD:
+        if use.op != "head" or use.base != 0 or use.section != HEAD:
             raise MeaningError(f"head matrix is taken by {use.op} from row {use.base}, not by head from row 0")
         self._normed("head", use, residual, self.model.final_norm, self.post)
 

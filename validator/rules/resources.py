@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from schedule_ir.layout import ceil_to, partial_rows
+from schedule_ir.layout import TILE_ROWS, ceil_to, partial_rows
 from schedule_ir.target import Target
 from validator.columns import Columns
 from validator.report import Obligation, Violation
@@ -90,6 +90,7 @@ def _needs(columns: Columns) -> dict[str, int]:
         "shared.activation": ceil_to(config["activation_ksteps"], warps) * 64,
         "shared.residual": rounds * warps * WARP * 8,
         "shared.scratch": scratch,
+        "shared.accumulators": config["accumulators"] * warps * TILE_ROWS * 4,
     }
 
 

@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from schedule_ir.layout import ATOM_BYTES, chunk_sizes, kv_block_bytes
 from validator import describe
+from validator.chains import MULTIPLIES
 from validator.columns import Columns, Ints
 from validator.matching import Matching
 from validator.report import Violation
 
 BARRIER_BYTES = 8
-LANE_STATE_BYTES = 64
+FLAG_BYTES = 64
+CANDIDATE_BYTES = 8
 REDUCE_WORDS = 20
-CACHE_LINE = 16
+LINE = 16
+TAPE = ("copy_tape", *MULTIPLIES)
 
 
 def check(columns: Columns, matching: Matching) -> list[Violation]:
     """Theorem: the n-th chunk that is copied is the n-th that is drained, of the same number of bytes, at every
     position; it fits a slot; addresses and sizes are multiples of 16 bytes.
 
-    Slot generations alternate and nobody lags a phase: the stream lane copies chunk k after the release of chunk
-    k - stages by every compute warp, and a warp releases a slot only after it has seen its full phase. Copies in flight
-    are at most the slots, so the stream lane's own wait for a landing is never a phase late.
+    Slot generations alternate and nobody lags a phase. With S slots, the stream lane copies chunk k after every compute
+    warp has released chunk k - S. A warp waits for chunks in order, and releases them in order; in a multiplication of
+    several chunks it waits for chunk c + 1 before it releases chunk c, everywhere else it holds one chunk at a time.
+    - No phase is missed: when a warp waits for chunk k it has seen chunk k - S (which it released, if S >= 2 for chunks
+      that it waits for ahead), and chunk k + S is not copied before it releases k. So the slot's barrier has completed
+      the phase before that of k, and not the one after: its parity tells whether k has landed.
+    - Waits end: take the warp with the lowest unreleased chunk c of its SM. It waits for c, or for c + 1 of the same
+      copy. All chunks below c are released by all warps, so the stream lane has the slots of all up to c - 1 + S, which
+      c + 1 is among if S >= 2 (`_ahead`). Between two chunks of one copy the stream lane waits for slots and landings
+      only, and landings wait for nobody; before a copy it waits at most for the token before (rule 2).
+    Copies in flight are at most the slots, so the stream lane's own wait for a landing is never a phase late.
     """
     config, problems = columns.config, []
     problems += [Violation(6, message) for message in _slots(columns)]
     problems += _same_chunks(columns, matching)
-    problems += [Violation(6, message) for message in _chunks(columns)]
+    problems += [Violation(6, message) for message in (*_chunks(columns), *_ahead(columns))]
     if (
         not 1 <= config["in_flight_low"] <= config["ring_stages"]
         or not 1 <= config["in_flight"] <= config["ring_stages"]
@@ -42,33 +55,56 @@ def check(columns: Columns, matching: Matching) -> list[Violation]:
 
 
 def _slots(columns: Columns) -> list[str]:
-    """Theorem: ring, reduction slots and their barriers lie in their regions of shared memory."""
+    """Theorem: ring, reduction slots, their barriers and the lanes' state lie in their regions of shared memory, and
+    every region begins at a multiple of 16 bytes.
+
+    The lanes' state, after the ring's barriers: a flag, then two sets of candidates of `sample`, one per warp and one.
+    """
     config = columns.config
-    slots = config["reduce_slots"]
+    slots, warps = config["reduce_slots"], config["compute_warps"]
+    state = FLAG_BYTES + 2 * CANDIDATE_BYTES * (warps + 1)
     needed = {
         "ring": config["ring_stages"] * config["slot_bytes"],
-        "barriers": LANE_STATE_BYTES + 2 * BARRIER_BYTES * config["ring_stages"],
-        "reduce": slots * (config["compute_warps"] * REDUCE_WORDS * 4 + 2 * BARRIER_BYTES),
+        "barriers": 2 * BARRIER_BYTES * config["ring_stages"] + state,
+        "reduce": slots * (warps * REDUCE_WORDS * 4 + 2 * BARRIER_BYTES),
     }
     broken = []
     for name, need in needed.items():
         sizes = [b.size * b.element_bytes for b in columns.program.buffers if b.name == f"shared.{name}"]
         if len(sizes) != 1 or sizes[0] < need:
             broken.append(f"shared memory region {name!r} has {sizes} bytes; the slots of the config need {need}")
-        offsets = [b.offset for b in columns.program.buffers if b.name == f"shared.{name}" and b.offset % CACHE_LINE]
-        broken += [f"shared memory region {name!r} at {offset} is not 16-byte aligned" for offset in offsets]
-    if config["slot_bytes"] % CACHE_LINE:
+    broken += [
+        f"shared memory region {buffer.name!r} at {buffer.offset} is not {LINE}-byte aligned"
+        for buffer in columns.program.buffers
+        if buffer.space == "shared" and buffer.offset % LINE
+    ]
+    if config["slot_bytes"] % LINE:
         broken.append(
-            f"slot_bytes = {config['slot_bytes']} is not a multiple of {CACHE_LINE}: bulk copies would be misaligned"
+            f"slot_bytes = {config['slot_bytes']} is not a multiple of {LINE}: bulk copies would be misaligned"
         )
     return broken
+
+
+def _ahead(columns: Columns) -> list[str]:
+    """Theorem: where a unit has several chunks there are two slots, as a warp holds one while it waits for the next."""
+    stages = columns.config["ring_stages"]
+    several = [v for v in columns.program.variants if v.op in MULTIPLIES and _chunk_count(v.constants) > 1]
+    if stages >= 2 or not several:
+        return []
+    op, count = several[0].op, _chunk_count(several[0].constants)
+    waits = f"op {op}: a warp holds chunk 1 of {count} while it waits for chunk 2"
+    return [f"{waits}, which a ring of {stages} slot has no room for: deadlock; use at least 2 stages or whole units"]
+
+
+def _chunk_count(constants: Mapping[str, int]) -> int:
+    return -(-constants["ksteps"] // constants["chunk_ksteps"])
 
 
 def _chunks(columns: Columns) -> list[str]:
     """Theorem: every chunk fits a slot and is a multiple of 16 bytes; a chunk never shifts k-steps between warps."""
     config, broken = columns.config, []
     for variant in columns.program.variants:
-        if variant.op not in ("copy_tape", "gemv"):
+        if variant.op not in TAPE:
             continue
         total, chunk = variant.constants["ksteps"], variant.constants["chunk_ksteps"]
         most = max(chunk_sizes(min(total, 2 * chunk), chunk), default=0) * ATOM_BYTES
@@ -84,8 +120,8 @@ def _chunks(columns: Columns) -> list[str]:
 
 
 def _same_chunks(columns: Columns, matching: Matching) -> list[Violation]:
-    """Theorem: copy_tape meets a gemv of the same constants, copy_kv an attend of the same K/V head, split and window;
-    so both sides count the same chunks and bytes, whatever the position.
+    """Theorem: copy_tape meets a multiplication of the same constants, copy_kv an attend of the same K/V head, split
+    and window; so both sides count the same chunks and bytes, whatever the position.
     """
     drains = np.nonzero(matching.copy >= 0)[0]
     copies = matching.copy[drains]
@@ -100,7 +136,7 @@ def _same_chunks(columns: Columns, matching: Matching) -> list[Violation]:
 def _identity(columns: Columns, tasks: Ints) -> Ints:
     """A number that agrees exactly where the chunks of a copy and of a drain agree."""
     variants = columns.program.variants
-    tape = np.array([v.op in ("copy_tape", "gemv") for v in variants], bool)[columns.opcode[tasks]]
+    tape = np.array([v.op in TAPE for v in variants], bool)[columns.opcode[tasks]]
     shape = columns.constant("ksteps", tasks) * (1 << 31) + columns.constant("chunk_ksteps", tasks)
     kv = columns.of("copy_kv", "attend")
     rows = np.zeros(columns.tasks, np.int64)

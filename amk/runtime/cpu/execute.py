@@ -23,9 +23,9 @@ from amk.runtime.cpu.nodes import (
 from amk.runtime.cpu.step import F32, Bound, Step, Values, read
 from amk.tape import ATOM_VALUES, Bits, from_fragments
 from schedule_ir.expr import NUMPY, evaluate
-from schedule_ir.layout import KSTEP
+from schedule_ir.layout import KSTEP, TILE_ROWS
 from schedule_ir.ops.activation import add_meaning, add_post_meaning, norm_meaning, split_bf16
-from schedule_ir.ops.linear import ACTIVATIONS, gemv_meaning, publish_meaning, scale_meaning
+from schedule_ir.ops.linear import ACTIVATIONS, gemv_meaning, publish_meaning, resume_meaning, scale_meaning
 from schedule_ir.ops.token import logit_rule
 from schedule_ir.program import Program
 
@@ -105,23 +105,29 @@ def _bind_gather(node: GatherNode) -> Bound:
     return run
 
 
-def unit_atoms(node: LinearNode, tapes: Sequence[Bits]) -> Bits:
-    """uint16 [units, ksteps, 256]: a node's units, as they lie in the tapes."""
+def unit_atoms(node: LinearNode, tapes: Sequence[Bits]) -> list[Bits]:
+    """uint16 [units, ksteps, 256] of each factor: a node's units, as they lie in the tapes."""
     atoms = [tape.reshape(-1, ATOM_VALUES) for tape in tapes]
-    return np.stack([atoms[sm][at : at + node.ksteps] for sm, at in zip(node.sms, node.offsets, strict=True)])
+    return [
+        np.stack([atoms[sm][at : at + factor.ksteps] for sm, at in zip(node.sms, factor.offsets, strict=True)])
+        for factor in node.factors
+    ]
 
 
 def _bind_linear(node: LinearNode, program: Program, constants: Constants) -> Bound:
-    weights = from_fragments(unit_atoms(node, constants.tapes))
+    first, *rest = [from_fragments(atoms) for atoms in unit_atoms(node, constants.tapes)]
+    xs = [factor.x for factor in node.factors]
     activation = tuple(ACTIVATIONS)[program.config["activation"]]
     rule = logit_rule(program.scalar("logits_divisor"), program.scalar("logits_cap"))
     bias = None
     if node.biases:
-        bias = np.stack([constants.biases[offset : offset + weights.shape[1]] for offset in node.biases])
+        bias = np.stack([constants.biases[offset : offset + TILE_ROWS] for offset in node.biases])
 
     def run(values: Values, _: Step) -> F32:
-        x, scale = values[node.x]
-        sums = gemv_meaning(weights, x)
+        sums = gemv_meaning(first, values[xs[0]][0])
+        for x, tiles in zip(xs[1:], rest, strict=True):
+            sums = resume_meaning(sums, tiles, values[x][0])
+        scale = values[xs[-1]][1]
         result = publish_meaning(sums, scale if node.scaled else np.float32(1), bias, node.gated, activation)
         return np.asarray(evaluate(rule, {"logit": result}, NUMPY) if node.head else result, np.float32).reshape(-1)
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from amk.errors import DeviceError
 from amk.model.bf16 import from_bf16, to_bf16
+from schedule_ir.ops.attention import append_meaning
 
 F32 = npt.NDArray[np.float32]
 
@@ -27,7 +28,7 @@ class KvCache:
             rounded = round_kv(new, self._kv_dtype)
             if not np.isfinite(rounded).all():
                 raise DeviceError(self._overflow(name, rows, pos, new, rounded))
-            cache[rows, pos] = rounded
+            append_meaning(cache, rows, pos, rounded)
 
     def rows(self, begin: int, end: int) -> F32:
         """float32 [2, layers, kv_heads, end - begin, head_dim]: K and V of positions, a copy."""

@@ -59,7 +59,7 @@ class CpuMachine:
             rows = model.checkpoint.bf16(model.graph.embed.name)
             return lambda token: from_bf16(rows[token])
         assert isinstance(head, LinearNode)
-        units = unit_atoms(head, tapes)
+        units = np.concatenate(unit_atoms(head, tapes), 1)
         return lambda token: from_fragments(units[token // TILE_ROWS][None])[0, token % TILE_ROWS, :hidden]
 
     def reset(self, prompt_len: int) -> None:

@@ -47,21 +47,31 @@ class GatherNode:
     ksteps: int
 
 
-@dataclass(frozen=True)
-class LinearNode:
-    """Units that multiply the same x: unit i is at atom `offsets[i]` of the tape of `sms[i]`.
+class Factor(NamedTuple):
+    """A part of the K of a matrix and what it is multiplied with: of unit i, `ksteps` at atom `offsets[i]` of its tape.
 
-    Output float32 [units * 16], or [units * 8] if gated. `biases[i]` is the offset of the unit's bias, () for none.
-    A head node's output is the logits: unit i makes those of tokens 16 i .. 16 i + 15.
+    `x` is the node of the vector.
     """
 
     x: int
     ksteps: int
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LinearNode:
+    """Units, unit i in the tape of `sms[i]`, that multiply the same x: in one go, or part by part of K, added in order.
+
+    Output float32 [units * 16], or [units * 8] if gated. `biases[i]` is the offset of the unit's bias, () for none.
+    `scaled`: by the norm of the last x. A head node's output is the logits: unit i makes those of tokens 16 i to
+    16 i + 15.
+    """
+
+    factors: tuple[Factor, ...]
     scaled: bool
     gated: bool
     head: bool
     sms: tuple[int, ...]
-    offsets: tuple[int, ...]
     biases: tuple[int, ...]
 
 

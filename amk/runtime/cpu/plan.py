@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from amk.errors import RejectedProgramError
+from amk.runtime.cpu.chains import Chain, Chains, Product
 from amk.runtime.cpu.mailbox import BOTH, INDEX_BITS, ONE, SEVERAL, Mailbox, MailboxError, Range, codes_of
 from amk.runtime.cpu.nodes import Attention, Plan
 from amk.runtime.cpu.queues import Instruction, Queues, match_queues
@@ -30,14 +31,18 @@ def make_plan(program: Program) -> Plan:
 
 @dataclass
 class _Sm:
-    """What an SM holds, and how far its lanes are. `products` are (x, instruction) in the reduction queue's order."""
+    """What an SM holds, and how far its lanes are. `products` are in the reduction queue's order.
+
+    `new_rows`: by split, the K/V head whose new row is in shared memory if that split is the last active one.
+    """
 
     queues: Queues
     residual: int = NOTHING
     x: int = NOTHING
     next_compute: int = 0
     next_epilogue: int = 0
-    products: list[tuple[int, Instruction]] = field(default_factory=list)
+    products: list[Chain] = field(default_factory=list)
+    new_rows: dict[int, int] = field(default_factory=dict)
 
     @property
     def done(self) -> bool:
@@ -53,12 +58,15 @@ class _Walk:
         self.program, self.config = program, program.config
         self.values = Values(program.config["head_dim"])
         self.mailbox = Mailbox(program.config["packets"])
+        self.chains = Chains(program)
+        self.appended: set[tuple[int, int]] = set()
         self.sms = [_Sm(Queues([], [], [])) for _ in range(program.sms)]
         # A compute task returns the packets that it has to wait for, or None when it is done.
         self.compute: dict[str, Callable[[_Sm, Instruction], Range | None]] = {
             "embed_norm": self._embed_norm, "add_norm": self._add_norm, "add_post_norm": self._add_norm,
-            "gather": self._gather, "gemv": self._gemv, "attend": self._attend, "combine": self._combine,
-            "sample": self._sample,
+            "gather": self._gather, "gemv": self._gemv, "gemv_park": self._gemv_park,
+            "gemv_resume": self._gemv_resume, "attend": self._attend, "append": self._append,
+            "combine": self._combine, "sample": self._sample,
         }  # fmt: skip
         self.epilogue: dict[str, Callable[[_Sm, Instruction], None]] = {
             "publish": self._publish, "head": self._head, "publish_best": self._publish_best,
@@ -84,6 +92,7 @@ class _Walk:
             if not any(progressed):
                 raise RejectedProgramError(self._deadlock(waiting))
             waiting = [state for state in waiting if not state.done]
+        self.chains.check_closed()
 
     def _advance(self, state: _Sm) -> bool:
         before = state.next_compute, state.next_epilogue
@@ -146,12 +155,23 @@ class _Walk:
         return None
 
     def _gemv(self, state: _Sm, task: Instruction) -> Range | None:
-        if self.values.ksteps.get(state.x) != task.constants["ksteps"]:
-            raise RejectedProgramError(f"x has {self.values.ksteps.get(state.x, 0)} k-steps in this SM")
-        state.products.append((state.x, task))
+        state.products.append((self._product(state, task),))
         return None
 
-    def _attend(self, _: _Sm, task: Instruction) -> Range | None:
+    def _gemv_park(self, state: _Sm, task: Instruction) -> Range | None:
+        self.chains.park(self._product(state, task))
+        return None
+
+    def _gemv_resume(self, state: _Sm, task: Instruction) -> Range | None:
+        state.products.append(self.chains.resume(self._product(state, task)))
+        return None
+
+    def _product(self, state: _Sm, task: Instruction) -> Product:
+        if self.values.ksteps.get(state.x) != task.constants["ksteps"]:
+            raise RejectedProgramError(f"x has {self.values.ksteps.get(state.x, 0)} k-steps in this SM")
+        return Product(state.x, task)
+
+    def _attend(self, state: _Sm, task: Instruction) -> Range | None:
         args, dim = task.args, self.config["head_dim"]
         phase, split, several = args["phase"], args["split"], self.config["max_splits"] > 1
         how = Attention(**task.constants)
@@ -165,8 +185,7 @@ class _Walk:
         weights = self._norm_weights(how, args)
         block = self.values.block(how, args["kv_head"], args["out_dst"], (q, k, v), (q_all, k_all), weights)
         writer = self.values.partial(block, split)
-        if args["append"]:
-            block.appends.add(split)
+        state.new_rows[split] = args["kv_head"]
         if split == 0:
             out = Range(args["out_dst"], how.queries * dim, phase)
             self.mailbox.write(out, codes_of(block.writer, out.length), ONE if several else BOTH)
@@ -174,6 +193,19 @@ class _Walk:
             start = args["part_dst"] + split * self._partial_step
             part = Range(start, how.queries * self.config["partial_stride"], phase)
             self.mailbox.write(part, codes_of(writer, part.length), SEVERAL)
+        return None
+
+    def _append(self, state: _Sm, task: Instruction) -> Range | None:
+        """Attention has stored the row already (see `bind_attention`); here it only has to be the right one, once."""
+        kv_head, split = task.args["kv_head"], task.args["split"]
+        if state.new_rows.get(split) != kv_head:
+            raise RejectedProgramError(
+                f"the SM does not hold the new row of K/V head {kv_head}: put append after the attend of that head and "
+                f"split {split}, before this SM attends to another head in that split"
+            )
+        if (kv_head, split) in self.appended:
+            raise RejectedProgramError(f"another task has appended the new row of K/V head {kv_head} for split {split}")
+        self.appended.add((kv_head, split))
         return None
 
     def _all_heads(self, task: Instruction) -> list[Range]:
@@ -216,26 +248,30 @@ class _Walk:
 
     # Epilogue lane
 
-    def _take(self, state: _Sm) -> tuple[int, Instruction]:
+    def _take(self, state: _Sm) -> Chain:
         return state.products[state.queues.due[state.next_epilogue] - 1]
 
     def _publish(self, state: _Sm, task: Instruction) -> None:
-        x, product = self._take(state)
         scaled, gated, biased = (bool(task.constants[name]) for name in ("scaled", "gated", "biased"))
-        if scaled and x not in self.values.normed:
+        chain = self._take(state)
+        if scaled and not self._normed(chain):
             raise RejectedProgramError("scales by the norm of an x that was not normed")
-        shape = Shape(product.constants["ksteps"], scaled, gated, biased)
-        unit = Unit(task.args["dst"], task.sm, product.tape_offset, task.args["bias"])
-        writer = self.values.unit(x, shape, unit)
+        writer = self.values.unit(
+            Shape(_factors(chain), scaled, gated, biased),
+            Unit(task.args["dst"], task.sm, _offsets(chain), task.args["bias"]),
+        )
         where = Range(task.args["dst"], 8 if gated else 16, task.args["phase"])
         self.mailbox.write(where, codes_of(writer, where.length))
 
     def _head(self, state: _Sm, task: Instruction) -> None:
-        x, product = self._take(state)
-        if x not in self.values.normed:
+        chain = self._take(state)
+        if not self._normed(chain):
             raise RejectedProgramError("makes logits of an x that was not normed")
-        shape = Shape(product.constants["ksteps"], scaled=True, head=True)
-        self.values.unit(x, shape, Unit(task.args["row"], task.sm, product.tape_offset, 0))
+        shape = Shape(_factors(chain), scaled=True, head=True)
+        self.values.unit(shape, Unit(task.args["row"], task.sm, _offsets(chain), 0))
+
+    def _normed(self, chain: Chain) -> bool:
+        return all(product.x in self.values.normed for product in chain)
 
     def _publish_best(self, _: _Sm, task: Instruction) -> None:
         self.mailbox.write(Range(task.args["dst"], BEST_WORDS, task.args["phase"]), codes_of(SIGNAL, BEST_WORDS))
@@ -246,20 +282,18 @@ class _Walk:
     # What has to hold at the end of a token
 
     def _check_attention(self) -> None:
-        """All splits of every block are attended, and one block of every K/V head appends the new row."""
-        splits = set(range(self.config["max_splits"]))
-        appended: dict[int, int] = {}
+        """All splits of every block are attended, and each has a task that appends the new row where it is the last."""
+        splits = range(self.config["max_splits"])
         for block in self.values.blocks():
-            if set(block.partial_writers) != splits or block.appends not in (set(), splits):
+            if set(block.partial_writers) != set(splits):
                 raise RejectedProgramError(
-                    f"K/V head {block.kv_head}: splits {sorted(block.partial_writers)} are attended and "
-                    f"{sorted(block.appends)} append, of {len(splits)}"
+                    f"K/V head {block.kv_head}: splits {sorted(block.partial_writers)} are attended, of {len(splits)}"
                 )
-            appended[block.kv_head] = appended.get(block.kv_head, 0) + bool(block.appends)
-        if any(count != 1 for count in appended.values()):
-            raise RejectedProgramError(
-                f"K/V rows are appended by so many tasks, by K/V head: {dict(sorted(appended.items()))}"
-            )
+            for split in splits:
+                if (block.kv_head, split) not in self.appended:
+                    raise RejectedProgramError(
+                        f"K/V head {block.kv_head}: no task appends its new row where split {split} is the last"
+                    )
 
     def _check_acquires(self) -> None:
         """The next token's streams wait for releases of this one, and releases happen in BODY, so in every token."""
@@ -273,3 +307,11 @@ class _Walk:
                     f"SM {sm}, stream lane, task {number}: kv_acquire waits forever for packet "
                     f"{self.mailbox.missing(where)} of the token before"
                 )
+
+
+def _factors(chain: Chain) -> tuple[tuple[int, int], ...]:
+    return tuple((product.x, product.task.constants["ksteps"]) for product in chain)
+
+
+def _offsets(chain: Chain) -> tuple[int, ...]:
+    return tuple(product.task.tape_offset for product in chain)

@@ -20,6 +20,7 @@ from amk.runtime.cpu.nodes import (
     Attention,
     AttentionNode,
     EmbedNode,
+    Factor,
     GatherNode,
     LinearNode,
     Node,
@@ -33,18 +34,18 @@ SIGNAL = 0
 
 
 class Unit(NamedTuple):
-    """A weight unit of a matrix: published at `dst` (its first row, in the head); `bias` is -1 for none."""
+    """A weight unit of a matrix: published at `dst` (its first row, in the head), its parts at `offsets` of a tape."""
 
     dst: int
     sm: int
-    offset: int
+    offsets: tuple[int, ...]
     bias: int
 
 
 class Shape(NamedTuple):
-    """What units must share, besides x, to be one matrix."""
+    """What units must share to be one matrix. `factors`: (x, k-steps) of each part of K, in order."""
 
-    ksteps: int
+    factors: tuple[tuple[int, int], ...]
     scaled: bool = False
     gated: bool = False
     biased: bool = False
@@ -71,15 +72,20 @@ class Block:
     weights: tuple[int, int]
     writer: int
     partial_writers: dict[int, int] = field(default_factory=dict)
-    appends: set[int] = field(default_factory=set)
 
 
 @dataclass
 class _Matrix:
-    x: int
     shape: Shape
     units: list[Unit] = field(default_factory=list)
     writers: list[int] = field(default_factory=list)
+
+    def node(self) -> LinearNode:
+        shape, sms = self.shape, tuple(unit.sm for unit in self.units)
+        offsets = zip(*(unit.offsets for unit in self.units), strict=True)
+        factors = tuple(Factor(x, count, at) for (x, count), at in zip(shape.factors, offsets, strict=True))
+        biases = tuple(unit.bias for unit in self.units) if shape.biased else ()
+        return LinearNode(factors, shape.scaled, shape.gated, shape.head, sms, biases)
 
 
 @dataclass
@@ -134,9 +140,9 @@ class Values:
 
     # Values of packets, by writer
 
-    def unit(self, x: int, shape: Shape, unit: Unit) -> int:
+    def unit(self, shape: Shape, unit: Unit) -> int:
         """The writer of what a unit publishes."""
-        node = self._intern(("linear", self.body, x, shape), _Matrix(x, shape))
+        node = self._intern(("linear", self.body, shape), _Matrix(shape))
         matrix = self._drafts[node]
         assert isinstance(matrix, _Matrix)
         matrix.units.append(unit)
@@ -224,10 +230,7 @@ class Values:
 
     def _node(self, draft: _Draft) -> Node:
         if isinstance(draft, _Matrix):
-            sms, offsets = tuple(u.sm for u in draft.units), tuple(u.offset for u in draft.units)
-            biases = tuple(u.bias for u in draft.units) if draft.shape.biased else ()
-            shape = draft.shape
-            return LinearNode(draft.x, shape.ksteps, shape.scaled, shape.gated, shape.head, sms, offsets, biases)
+            return draft.node()
         if isinstance(draft, _Attention):
             blocks = list(draft.blocks.values())
             q, k, v = (self.read(b"".join(copies)) for copies in zip(*((b.q, b.k, b.v) for b in blocks), strict=True))
