@@ -19,10 +19,12 @@ def check(columns: Columns) -> list[Violation]:
     """
     found = links(columns)
     empty = found.first | np.roll(found.closes, 1)
-    lost = "missing: a gemv_resume of this accumulator between the two"
-    problems = _lost(columns, found, ~empty & found.opens, 1, f"is overwritten before it was used|{lost}")
-    never = "missing: a gemv_resume of this accumulator after it in its section"
-    problems += _lost(columns, found, found.last & ~found.closes, 0, f"is never used|{never}")
+    missing = "missing: a gemv_resume of this accumulator"
+    overwritten, unused = ~empty & found.opens, found.last & ~found.closes
+    problems = [
+        *_lost(columns, found, overwritten, 1, "is overwritten before it was used", f"{missing} between the two"),
+        *_lost(columns, found, unused, 0, "is never used", f"{missing} after it in its section"),
+    ]
     bad = np.nonzero(empty & ~found.opens)[0]
     if not len(bad):
         return problems
@@ -37,13 +39,12 @@ def _accumulator(columns: Columns, found: Links, row: int) -> str:
     return f"accumulator {columns.field('accumulator', task)[0]} of SM {columns.sm[task[0]]}"
 
 
-def _lost(columns: Columns, found: Links, wrong: Bools, before: int, text: str) -> list[Violation]:
-    """A parked sum that is lost: shown with this many links before it; `text` says how, and what is missing."""
+def _lost(columns: Columns, found: Links, wrong: Bools, before: int, what: str, missing: str) -> list[Violation]:
+    """A parked sum that is lost, shown with this many links before it."""
     bad = np.nonzero(wrong)[0]
     if not len(bad):
         return []
     row = int(bad[0])
     lines = [describe.task(columns, int(found.task[i])) for i in range(row - before, row + 1)]
     where = _accumulator(columns, found, row)
-    what, missing = text.split("|")
     return [Violation(9, f"what is parked in {where} {what}", "\n".join([*lines, f"  {missing}"]))]
