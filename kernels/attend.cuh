@@ -12,7 +12,6 @@ namespace amk {
 
 constexpr int kWorkers = kComputeWarps / kValueShares;
 constexpr int kValueSteps = (kHeadSteps + kValueShares - 1) / kValueShares;  // fragments of V of a warp
-constexpr int kFragmentsAhead = 4;  // loaded together: the compiler would load all of them, and spill
 static_assert(kComputeWarps % kValueShares == 0, "the same warps for every share of the dims");
 
 // One thread's part of a running softmax: query thread / 4, dims (thread % 4) * 2 + {0, 1} of every block of 8 dims of
@@ -53,7 +52,6 @@ __device__ __forceinline__ void attend_block(
   float scores[2][4] = {};
 #pragma unroll 8
   for (int i = 0; i < kHeadSteps; i++) {
-    if (i && i % kFragmentsAhead == 0) asm volatile("" ::: "memory");
     const uint4 q = queries[i * 32];
     const Kv::Fragment k = keys(i);
 #pragma unroll
@@ -89,7 +87,6 @@ __device__ __forceinline__ void attend_block(
 #pragma unroll
   for (int i = 0; i < kValueSteps; i++) {
     if (kHeadSteps % kValueShares && share + i >= kHeadSteps) break;
-    if (i && i % kFragmentsAhead == 0) asm volatile("" ::: "memory");
     const Kv::Fragment v = values(share + i);
 #pragma unroll
     for (int t = 0; t < Kv::kTerms; t++) {
@@ -106,52 +103,29 @@ struct Attend {
   static constexpr int kPairs = kHeadDim / 2;
   static constexpr int kHalf = kRotaryDim / 2;
 
-  // Read where they are used, as split_again: what would stay in registers over the softmax costs a spill elsewhere.
   struct Fields {
     int phase, query, key, value, partial, output, qkv, norm;
-    __device__ __forceinline__ explicit Fields(const Task& task) : phase(task.first.w) {
-      const int4 second = task.second(), third = task.third();
-      query = second.x, key = second.y, value = second.z, partial = second.w;
-      output = third.x, qkv = third.y, norm = third.z;
-    }
   };
 
   static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
-    if (!Split<kWindow>(lane.pos(), task.first.y).active) return;
-    load_queries(lane, Fields(task));
-    // k and v come after q, and the warp of the new row waits for them first, unless it has cached rows to attend.
-    const bool early = blocks_of(split_again(lane, task)) < kWorkers;
-#pragma unroll 1
-    for (int stage = 0; stage < 2; stage++) {
-      if (stage == (early ? 0 : 1) && has_new_row(lane, task)) load_new_row(lane, Fields(task));
-      if (stage == 1) break;
-      wait(lane, queries_barrier(), lane.queries_parity);
-      lane.queries_parity ^= 1;
-      attend_cached(lane, split_again(lane, task));
-    }
-    if (has_new_row(lane, task)) attend_new(lane, min(kWorkers, blocks_of(split_again(lane, task))));
+    const int index = task.first.y;
+    const Split<kWindow> split(lane.pos(), index);
+    if (!split.active) return;
+    const int4 second = task.second(), third = task.third();
+    const Fields f{task.first.w, second.x, second.y, second.z, second.w, third.x, third.y, third.z};
+    const int partials = min(kWorkers, (split.end - split.begin + kKvBlock - 1) / kKvBlock + split.last);
+    load_queries(lane, f, split.last);
     compute_barrier<kComputeThreads>();
-    const Split<kWindow> split = split_again(lane, task);
-    publish(lane, Fields(task), split, task.first.y, min(kWorkers, blocks_of(split)) + split.last);
+    Softmax state;
+    cached_blocks(lane, split, state);
+    if (split.last) new_block(lane, split, state);
+    if (worker(lane) < partials) leave_partial(lane, state);
+    compute_barrier<kComputeThreads>();
+    publish(lane, f, split, index, partials);
     compute_barrier<kComputeThreads>();  // the scratch region is free for the next task
   }
 
  private:
-  static __device__ __forceinline__ Split<kWindow> split_again(const ComputeLane& lane, const Task& task) {
-    int pos = lane.pos();
-    asm volatile("" : "+r"(pos));
-    return Split<kWindow>(pos, task.first.y);
-  }
-  static __device__ __forceinline__ int blocks_of(const Split<kWindow>& split) {
-    return (split.end - split.begin + kKvBlock - 1) / kKvBlock;
-  }
-
-  // The new row is a block of its own, for the warps whose turn it is in the last active split.
-  static __device__ __forceinline__ bool has_new_row(const ComputeLane& lane, const Task& task) {
-    const Split<kWindow> split = split_again(lane, task);
-    return split.last && worker(lane) == blocks_of(split) % kWorkers;
-  }
-
   static __device__ __forceinline__ int worker(const ComputeLane& lane) { return lane.warp / kValueShares; }
   static __device__ __forceinline__ int share(const ComputeLane& lane) { return lane.warp % kValueShares * kValueSteps; }
 
@@ -160,104 +134,55 @@ struct Attend {
     return make_int2(2 * pair, 2 * pair + 1);
   }
 
-  static __device__ __forceinline__ float2 angle(const ComputeLane& lane, int pair) {
-    if (!kRope || pair >= kHalf) return make_float2(1.f, 0.f);
-    return __ldg(lane.params.rope + ((kRope - 1) * kMaxSeq + lane.pos()) * kHalf + pair);
-  }
-
-  static __device__ __forceinline__ float2 rotated(float a, float b, float2 angle) {
-    return make_float2(a * angle.x - b * angle.y, b * angle.x + a * angle.y);
-  }
-
-  // Waits for q, norms and rotates it, and leaves it as A fragments in the scratch region: complete when every warp has
-  // arrived on the barrier.
-  static __device__ __forceinline__ void load_queries(ComputeLane& lane, const Fields& f) {
-    constexpr int kCount = kQueries * kPairs;
-    constexpr int kItems = (kCount + kComputeThreads - 1) / kComputeThreads;
+  // Waits for q (and the new k and v), applies RoPE, leaves Q as A fragments and the new row in the scratch region.
+  static __device__ __forceinline__ void load_queries(ComputeLane& lane, const Fields& f, bool last) {
+    constexpr int kItems = ((kQueries + 2) * kPairs + kComputeThreads - 1) / kComputeThreads;
+    const int count = (kQueries + (last ? 2 : 0)) * kPairs;
     const u32 tag = lane.tag(f.phase);
-    float2 angles[kItems];
+    const u64* packets = lane.params.packets;
+    float2 angle[kItems];
     const u64* source[kItems];
 #pragma unroll
     for (int i = 0; i < kItems; i++) {
-      const int item = lane.index() + i * kComputeThreads;
-      source[i] = item < kCount ? lane.params.packets + f.query + item / kPairs * kHeadDim : nullptr;
-      angles[i] = angle(lane, item % kPairs);
+      const int item = lane.index() + i * kComputeThreads, row = item / kPairs, pair = item % kPairs;
+      const int base = row < kQueries ? f.query + row * kHeadDim : row == kQueries ? f.key : f.value;
+      source[i] = item < count ? packets + base : nullptr;
+      angle[i] = make_float2(1.f, 0.f);
+      if (kRope && source[i] && row <= kQueries && pair < kHalf)
+        angle[i] = __ldg(lane.params.rope + ((kRope - 1) * kMaxSeq + lane.pos()) * kHalf + pair);
     }
     float values[kItems][2];
     poll_pairs<kItems>(lane, source, tag, values);
-    if constexpr (kQkNorm != kNoNorm) norm<kItems>(lane, f, kCount, tag, values);
+    if constexpr (kQkNorm != kNoNorm) norm<kItems>(lane, f, last, count, tag, values);
 #pragma unroll
     for (int i = 0; i < kItems; i++) {
       const int item = lane.index() + i * kComputeThreads;
       if (!source[i]) continue;
-      const float2 q = rotated(values[i][0], values[i][1], angles[i]);
-      const int2 dims = pair_dims(item % kPairs);
-      keep_query(item / kPairs, dims.x, q.x * kScoreScale);
-      keep_query(item / kPairs, dims.y, q.y * kScoreScale);
+      float a = values[i][0], b = values[i][1];
+      if (kRope) {
+        a = values[i][0] * angle[i].x - values[i][1] * angle[i].y;
+        b = values[i][1] * angle[i].x + values[i][0] * angle[i].y;
+      }
+      keep(item / kPairs, pair_dims(item % kPairs), a, b);
     }
-    __syncwarp();
-    if (lane.thread == 0) mbarrier_arrive(queries_barrier());
   }
 
-  // RMSNorm of the q rows: weights as they lie in the mailbox, or the same for all heads.
+  // RMSNorm of the q and k rows: weights as they lie in the mailbox, or the same for all heads (q's, then k's).
   template <int kItems>
   static __device__ __forceinline__ void norm(
-      ComputeLane& lane, const Fields& f, int count, u32 tag, float (&values)[kItems][2]) {
-    const QkNorm<kQkNorm, kItems> norms(lane, lane.params.packets + f.qkv, count, tag, values);
+      ComputeLane& lane, const Fields& f, bool last, int count, u32 tag, float (&values)[kItems][2]) {
+    const QkNorm<kQkNorm, kItems> norms(lane, lane.params.packets + f.qkv, last, count, tag, values);
     const float* weights = lane.params.biases + f.norm;
 #pragma unroll
     for (int i = 0; i < kItems; i++) {
       const int item = lane.index() + i * kComputeThreads, row = item / kPairs;
-      if (item >= count) continue;
+      if (item >= count || row > kQueries) continue;
       const int2 dims = pair_dims(item % kPairs);
-      const float* w = weights + (kQkNorm == kPerHead ? 0 : f.query + row * kHeadDim - f.qkv);
-      const float scale = norms.scale(row);
+      const int head = row < kQueries ? f.query + row * kHeadDim : f.key;
+      const float* w = weights + (kQkNorm == kPerHead ? (row == kQueries) * kHeadDim : head - f.qkv);
+      const float scale = norms.scale(row, row == kQueries);
       values[i][0] *= scale * __ldg(w + dims.x);
       values[i][1] *= scale * __ldg(w + dims.y);
-    }
-  }
-
-  // The new k (normed and rotated) and v, rounded as they are cached, by one warp for itself and for append. Their units
-  // are the last of the projection: while this warp waits for them, the others attend the cached rows.
-  static __device__ __forceinline__ void load_new_row(ComputeLane& lane, const Fields& f) {
-    constexpr int kItems = (kPairs + 31) / 32;
-    const u32 tag = lane.tag(f.phase);
-    float2 angles[kItems];
-#pragma unroll
-    for (int i = 0; i < kItems; i++) angles[i] = angle(lane, lane.thread + 32 * i);
-    float k[kItems][2], v[kItems][2];
-    poll_row<kItems>(lane, lane.params.packets + f.key, tag, k);
-    poll_row<kItems>(lane, lane.params.packets + f.value, tag, v);
-    if constexpr (kQkNorm != kNoNorm) norm_key<kItems>(lane, f, tag, k);
-    float* row = new_row(share(lane) / kValueSteps);
-#pragma unroll
-    for (int i = 0; i < kItems; i++) {
-      if (lane.thread + 32 * i >= kPairs) continue;
-      const int2 dims = pair_dims(lane.thread + 32 * i);
-      const float2 turned = rotated(k[i][0], k[i][1], angles[i]);
-      row[dims.x] = Kv::round(turned.x);
-      row[dims.y] = Kv::round(turned.y);
-      row[kHeadDimPadded + dims.x] = Kv::round(v[i][0]);
-      row[kHeadDimPadded + dims.y] = Kv::round(v[i][1]);
-    }
-    __syncwarp();
-  }
-
-  template <int kItems>
-  static __device__ __forceinline__ void norm_key(
-      const ComputeLane& lane, const Fields& f, u32 tag, float (&k)[kItems][2]) {
-    float squares = 0.f;
-#pragma unroll
-    for (int i = 0; i < kItems; i++)
-      if (lane.thread + 32 * i < kPairs) squares += k[i][0] * k[i][0] + k[i][1] * k[i][1];
-    const float scale = key_scale<kQkNorm>(lane, lane.params.packets + f.qkv + kHeads * kHeadDim, tag, squares);
-    const float* w = lane.params.biases + f.norm + (kQkNorm == kPerHead ? kHeadDim : f.key - f.qkv);
-#pragma unroll
-    for (int i = 0; i < kItems; i++) {
-      if (lane.thread + 32 * i >= kPairs) continue;
-      const int2 dims = pair_dims(lane.thread + 32 * i);
-      k[i][0] *= scale * __ldg(w + dims.x);
-      k[i][1] *= scale * __ldg(w + dims.y);
     }
   }
 
@@ -282,25 +207,15 @@ struct Attend {
     }
   }
 
-  template <int kItems>
-  static __device__ __forceinline__ void poll_row(
-      ComputeLane& lane, const u64* source, u32 tag, float (&values)[kItems][2]) {
-    const TraceWait traced(lane.trace);
-    Spin spin;
-    for (;;) {
-      bool all = true;
-#pragma unroll
-      for (int i = 0; i < kItems; i++) {
-        if (lane.thread + 32 * i >= kPairs) continue;
-        const int2 dims = pair_dims(lane.thread + 32 * i);
-        const u64 a = load_packet(source + dims.x), b = load_packet(source + dims.y);
-        all &= arrived(a, tag) & arrived(b, tag);
-        values[i][0] = value_of(a);
-        values[i][1] = value_of(b);
-      }
-      if (all) return;
-      spin.again(lane);
+  static __device__ __forceinline__ void keep(int row, int2 dims, float a, float b) {
+    if (row >= kQueries) {
+      float* target = new_row() + (row - kQueries) * kHeadDimPadded;
+      target[dims.x] = Kv::round(a);
+      target[dims.y] = Kv::round(b);
+      return;
     }
+    keep_query(row, dims.x, a * kScoreScale);
+    keep_query(row, dims.y, b * kScoreScale);
   }
 
   // Element (row, dim) of the A fragment: high half in row `row`, low half in row + 8.
@@ -313,10 +228,9 @@ struct Attend {
     halves[2] = static_cast<unsigned short>(low);
   }
 
-  static __device__ __forceinline__ void attend_cached(ComputeLane& lane, const Split<kWindow>& split) {
-    Softmax state;
+  static __device__ __forceinline__ void cached_blocks(ComputeLane& lane, const Split<kWindow>& split, Softmax& state) {
     const int rows = split.end - split.begin;
-    const int blocks = blocks_of(split);
+    const int blocks = (rows + kKvBlock - 1) / kKvBlock;
 #pragma unroll 1
     for (int first = 0; first < blocks; first += kKvBlocksPerSlot) {
       const int count = min(kKvBlocksPerSlot, blocks - first);
@@ -335,14 +249,13 @@ struct Attend {
       }
       lane.release_ring_slot();
     }
-    if (worker(lane) < blocks) leave_partial(lane, state, worker(lane));
   }
 
-  // The new row as a block of one position; a partial result of its own, so that no other state is in registers.
-  static __device__ __forceinline__ void attend_new(ComputeLane& lane, int partial) {
-    lane.forget_thread();
-    Softmax state;
-    const float* key = new_row(share(lane) / kValueSteps);
+  // The new row as a block of one position, by the warp whose turn it is.
+  static __device__ __forceinline__ void new_block(ComputeLane& lane, const Split<kWindow>& split, Softmax& state) {
+    const int blocks = (split.end - split.begin + kKvBlock - 1) / kKvBlock;
+    if (worker(lane) != blocks % kWorkers) return;
+    const float* key = new_row();
     const float* value = key + kHeadDimPadded;
     const int pair = (lane.thread & 3) * 2, n = lane.thread >> 2;
     attend_block<false>(
@@ -363,16 +276,15 @@ struct Attend {
           }
           return fragment;
         });
-    leave_partial(lane, state, partial);
   }
 
-  static __device__ __forceinline__ void leave_partial(ComputeLane& lane, Softmax& state, int partial) {
+  static __device__ __forceinline__ void leave_partial(ComputeLane& lane, Softmax& state) {
     float sum = state.sum;
     sum += __shfl_xor_sync(~0u, sum, 1);
     sum += __shfl_xor_sync(~0u, sum, 2);
     const int query = lane.thread >> 2, first = (lane.thread & 3) * 2;
     if (query >= kQueries) return;
-    float* row = partial_row(partial, query, kQueries);
+    float* row = partial_row(worker(lane), query, kQueries);
     const int begin = share(lane) * 16 + first;
 #pragma unroll
     for (int i = 0; i < 2 * kValueSteps; i++) {
@@ -386,7 +298,7 @@ struct Attend {
     }
   }
 
-  // Merges the partial results, in order; normalised where there is only this split.
+  // Merges the partial results of the warps that had a block, in order; normalised where there is only this split.
   static __device__ __forceinline__ void publish(
       ComputeLane& lane, const Fields& f, const Split<kWindow>& split, int index, int partials) {
     const u32 tag = lane.tag(f.phase);
@@ -394,11 +306,11 @@ struct Attend {
       const int query = i / kHeadDim, dim = i % kHeadDim;
       float top = kWindow ? kLowest : -infinity();  // with a window a split may have no rows: then its weight is 0
 #pragma unroll
-      for (int warp = 0; warp <= kWorkers; warp++)
+      for (int warp = 0; warp < kWorkers; warp++)
         if (warp < partials) top = fmaxf(top, partial_row(warp, query, kQueries)[kHeadDim]);
       float output = 0.f, sum = 0.f;
 #pragma unroll
-      for (int warp = 0; warp <= kWorkers; warp++) {
+      for (int warp = 0; warp < kWorkers; warp++) {
         if (warp >= partials) continue;
         const float* row = partial_row(warp, query, kQueries);
         const float factor = exp2_fast(row[kHeadDim] - top);
@@ -435,8 +347,8 @@ struct Append {
     u8* block = lane.params.kv + kv_block_offset(kv_head, lane.pos() / kKvBlock);
     const int p = lane.pos() % kKvBlock;
     for (int dim = lane.index(); dim < kHeadDimPadded; dim += kComputeThreads) {
-      const float key = dim < kHeadDim ? new_row(0)[dim] : 0.f;
-      const float value = dim < kHeadDim ? new_row(0)[kHeadDimPadded + dim] : 0.f;
+      const float key = dim < kHeadDim ? new_row()[dim] : 0.f;
+      const float value = dim < kHeadDim ? new_row()[kHeadDimPadded + dim] : 0.f;
       u8* fragment = block + (dim / 16) * Kv::kFragmentBytes;
       Kv::store(fragment, key_word(p, dim), dim & 1, key);
       Kv::store(fragment + kHeadSteps * Kv::kFragmentBytes, value_word(p, dim), p & 1, value);

@@ -14,7 +14,6 @@ struct ComputeLane : LaneState {
   float sum_of_squares = 0.f;  // this warp's part, of the residual that was last normalised
   int token = 0;
   bool stop = false;
-  u32 queries_parity = 0;  // of the barrier of the next attention task
 
   __device__ explicit ComputeLane(const Params& p) : LaneState(p, kCompute), warp(threadIdx.x >> 5) {}
 

@@ -94,7 +94,7 @@ __device__ __forceinline__ void run_megakernel(const Params& params) {
   if (threadIdx.x == 0) init_barriers();
   // Padding of Q fragments stays zero for good: head dims beyond head_dim are never written again.
   for (int i = threadIdx.x; i < kHeadSteps * 128; i += kThreads) reinterpret_cast<u32*>(shared + kScratchOffset)[i] = 0;
-  for (int i = threadIdx.x; i < kValueShares * 2 * kHeadDimPadded; i += kThreads) new_row(0)[i] = 0.f;
+  for (int i = threadIdx.x; i < 2 * kHeadDimPadded; i += kThreads) new_row()[i] = 0.f;
   __syncthreads();
   const int warp = threadIdx.x >> 5;
   if (warp < kComputeWarps)

@@ -22,7 +22,7 @@ struct QkNorm<kPerHead, kItems> {
   static constexpr int kSums = kPairs / kWidth;
 
   __device__ __forceinline__ QkNorm(
-      ComputeLane& lane, const u64*, int count, u32, const float (&values)[kItems][2]) {
+      ComputeLane& lane, const u64*, bool, int count, u32, const float (&values)[kItems][2]) {
 #pragma unroll
     for (int i = 0; i < kItems; i++) {
       const int item = lane.index() + i * kComputeThreads;
@@ -34,7 +34,7 @@ struct QkNorm<kPerHead, kItems> {
     compute_barrier<kComputeThreads>();
   }
 
-  __device__ __forceinline__ float scale(int row) const {
+  __device__ __forceinline__ float scale(int row, bool) const {
     float sum = 0.f;
 #pragma unroll
     for (int i = 0; i < kSums; i++) sum += partials()[row * kSums + i];
@@ -42,49 +42,45 @@ struct QkNorm<kPerHead, kItems> {
   }
 };
 
-// Sum of squares of `width` packets: this thread's part, of `kThreads` threads of which it is number `first`.
-template <int kThreads>
-__device__ __forceinline__ float squares_of(const ComputeLane& lane, const u64* packets, int width, u32 tag, int first) {
-  float sum = 0.f;
-#pragma unroll 1
-  for (int i = 2 * first; i < width; i += 2 * kThreads) {
-    u64 a, b;
-    Spin spin;
-    for (;;) {
-      load_packet_pair(packets + i, a, b);
-      if (arrived(a, tag) & arrived(b, tag)) break;
-      spin.again(lane);
-    }
-    sum += value_of(a) * value_of(a) + value_of(b) * value_of(b);
-  }
-  return sum;
-}
-
-// Over all heads of q: each task polls them all, the heads of other tasks too.
+// Over all heads of q, and of k: each task polls them all, the heads of other tasks too.
 template <int kItems>
 struct QkNorm<kProjection, kItems> {
-  float q_scale;
+  float q_scale, k_scale;
 
   __device__ __forceinline__ QkNorm(
-      ComputeLane& lane, const u64* packets, int, u32 tag, const float (&)[kItems][2]) {
-    constexpr int kWidth = kHeads * kHeadDim;
-    const float mine = warp_sum(squares_of<kComputeThreads>(lane, packets, kWidth, tag, lane.index()));
-    if (lane.thread == 0) partials()[lane.warp] = mine;
+      ComputeLane& lane, const u64* packets, bool last, int, u32 tag, const float (&)[kItems][2]) {
+    constexpr int kWidthQ = kHeads * kHeadDim, kWidthK = kKvHeads * kHeadDim;
+    const float q = warp_sum(squares(lane, packets, kWidthQ, tag));
+    const float k = warp_sum(last ? squares(lane, packets + kWidthQ, kWidthK, tag) : 0.f);
+    if (lane.thread == 0) {
+      partials()[2 * lane.warp] = q;
+      partials()[2 * lane.warp + 1] = k;
+    }
     compute_barrier<kComputeThreads>();
-    float sum = 0.f;
-    for (int warp = 0; warp < kComputeWarps; warp++) sum += partials()[warp];
-    q_scale = rsqrtf(sum / kWidth + kNormEps);
+    float sums[2] = {};
+    for (int i = 0; i < 2 * kComputeWarps; i++) sums[i % 2] += partials()[i];
+    q_scale = rsqrtf(sums[0] / kWidthQ + kNormEps);
+    k_scale = rsqrtf(sums[1] / kWidthK + kNormEps);
   }
 
-  __device__ __forceinline__ float scale(int) const { return q_scale; }
-};
+  __device__ __forceinline__ float scale(int, bool is_key) const { return is_key ? k_scale : q_scale; }
 
-// 1/rms for the new k by one warp: of its head, whose squares its threads have, or of all K heads, at `keys`.
-template <int kScope>
-__device__ __forceinline__ float key_scale(const ComputeLane& lane, const u64* keys, u32 tag, float squares) {
-  constexpr int kWidth = kScope == kPerHead ? kHeadDim : kKvHeads * kHeadDim;
-  if (kScope == kProjection) squares = squares_of<32>(lane, keys, kWidth, tag, lane.thread);
-  return rsqrtf(warp_sum(squares) / kWidth + kNormEps);
-}
+ private:
+  static __device__ __forceinline__ float squares(const ComputeLane& lane, const u64* packets, int width, u32 tag) {
+    float sum = 0.f;
+#pragma unroll 1
+    for (int i = 2 * lane.index(); i < width; i += 2 * kComputeThreads) {
+      u64 a, b;
+      Spin spin;
+      for (;;) {
+        load_packet_pair(packets + i, a, b);
+        if (arrived(a, tag) & arrived(b, tag)) break;
+        spin.again(lane);
+      }
+      sum += value_of(a) * value_of(a) + value_of(b) * value_of(b);
+    }
+    return sum;
+  }
+};
 
 }  // namespace amk

@@ -50,7 +50,6 @@ __device__ __forceinline__ void init_barriers() {
     mbarrier_init(reduce_full(slot), kComputeWarps);
     mbarrier_init(reduce_empty(slot), 1);
   }
-  mbarrier_init(full_barrier(2 * kRingStages) + 8, kComputeWarps);  // queries_barrier
   *quit_flag() = 0;
 }
 

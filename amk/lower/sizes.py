@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from amk.errors import RejectedProgramError
 from amk.lower.knobs import Knobs
 from amk.model.graph import ModelGraph
-from schedule_ir.layout import ATOM_BYTES, KSTEP, KV_BLOCK, KV_ELEMENT_BYTES, TILE_ROWS, ceil_to, ksteps, partial_rows, value_shares
+from schedule_ir.layout import ATOM_BYTES, KSTEP, KV_BLOCK, KV_ELEMENT_BYTES, TILE_ROWS, ceil_to, ksteps, partial_rows
 from schedule_ir.target import Target
 
 BARRIER_BYTES = 8
@@ -130,7 +130,7 @@ def shared_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str
         stages=0,
         activation=warps * per_warp * 64,
         residual=residual_rounds * warps * 32 * 8,
-        scratch=ceil_to(head_dim * 32 + 8 * head_dim * value_shares(head_dim) + 4 * (rows + queries) * (head_dim + 2), 128),
+        scratch=ceil_to(head_dim * 32 + 8 * head_dim + 4 * (rows + queries) * (head_dim + 2), 128),
         reduce=ceil_to(knobs.reduce_slots * (warps * REDUCE_WORDS * 4 + 2 * BARRIER_BYTES), 128),
         accumulators=parked * warps * TILE_ROWS * 4,
     )
