@@ -39,9 +39,10 @@ def gate_seed(seed: int, night: int) -> int:
 class Settings:
     """Of one night. `hours`, `trials`, `gpu_seconds`, `agent_tokens` and `agent_money` are budgets; None: no limit.
 
-    `alpha` bounds the chance that anything kept in the whole search is no improvement of `min_gain`. `plateau` trials
-    without one end the night. `aa_pairs` compare the incumbent with itself. `ahead` candidates are on their way at
-    once on this host: while one has the GPU the others are lowered, proved and compiled.
+    `alpha` bounds the chance that anything kept in the whole search is no improvement of `min_gain`: twice what one
+    schedule differed from itself by, loaded twice, in an A/A panel on an H200 (docs/research.md). `plateau` trials
+    without an improvement end the night. `aa_pairs` compare the incumbent with itself. `ahead` candidates are on their
+    way at once on this host: while one has the GPU the others are lowered, proved and compiled.
     """
 
     hours: float | None = None
@@ -53,7 +54,7 @@ class Settings:
     proposer: str = "mixed"
     seed: int = 0
     alpha: float = 0.05
-    min_gain: float = 0.003
+    min_gain: float = 0.01
     screen_alpha: float = 0.1
     screen_pairs: int = 16
     confirm_pairs: int = 48
