@@ -49,6 +49,25 @@ def rope_tables(ropes: Sequence[Rope], max_seq: int, prompt_len: int = 0) -> F32
     return np.stack([rope_table(rope, max_seq, prompt_len) for rope in ropes])
 
 
+class PromptTables:
+    """The tables of a sequence after the other: making one takes tens of milliseconds, which a prompt should not wait for.
+
+    Only where angles depend on the length (`Rope.by_length`) does another prompt need other tables.
+    """
+
+    def __init__(self, ropes: Sequence[Rope], max_seq: int) -> None:
+        self._ropes, self._max_seq = ropes, max_seq
+        self._length: int | None = None
+
+    def for_prompt(self, prompt_len: int) -> F32 | None:
+        """float32 [ropes, max_seq, dim/2, 2] for a prompt of `prompt_len` tokens; None if the last ones still hold."""
+        length = prompt_len if any(rope.by_length for rope in self._ropes) else 0
+        if length == self._length:
+            return None
+        self._length = length
+        return rope_tables(self._ropes, self._max_seq, length)
+
+
 def inverse_frequencies(rope: Rope, length: int = 0) -> F32:
     """float32 [dim/2], for sequences of `length`; 0: at the length the model was trained for."""
     if rope.kind == "longrope":

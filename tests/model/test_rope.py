@@ -10,7 +10,7 @@ import pytest
 
 from amk.errors import UsageError
 from amk.model.graph import Rope
-from amk.model.rope import inverse_frequencies, rope_table
+from amk.model.rope import PromptTables, inverse_frequencies, rope_table, rope_tables
 from amk.model.walker import walk
 from tests.model.builders import config_with
 
@@ -92,3 +92,15 @@ def test_long_table_is_made_in_blocks_without_seams() -> None:
 def test_bad_length() -> None:
     with pytest.raises(UsageError, match="max_seq = 0"):
         rope_table(Rope("default", 16, 10000.0, 2048), 0)
+
+
+def test_a_prompt_makes_tables_only_where_they_depend_on_its_length() -> None:
+    plain, scaled = Rope("default", 8, 1e4, 64), Rope("dynamic", 8, 1e4, 64, factor=2.0)
+    fixed, varying = PromptTables((plain,), 128), PromptTables((plain, scaled), 128)
+    first = fixed.for_prompt(0)
+    assert first is not None
+    np.testing.assert_array_equal(first, rope_tables((plain,), 128))
+    assert [fixed.for_prompt(n) for n in (32, 100)] == [None, None]
+    for length in (0, 100, 32):
+        np.testing.assert_array_equal(varying.for_prompt(length), rope_tables((plain, scaled), 128, length))
+        assert varying.for_prompt(length) is None

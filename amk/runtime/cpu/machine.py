@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from amk.errors import DeviceError
 from amk.model.bf16 import from_bf16
-from amk.model.rope import rope_tables
+from amk.model.rope import PromptTables
 from amk.model.source import Model
 from amk.progress import SILENT, Progress
 from amk.runtime.cpu.blas import single_threaded
@@ -37,8 +37,9 @@ class CpuMachine:
     slice_steps = 64
 
     def __init__(self, tables: Tables, model: Model, progress: Progress | None = None) -> None:
-        self._program, self._ropes = decode(tables), model.graph.ropes
+        self._program = decode(tables)
         self.max_seq, self.vocab = self._program.config["max_seq"], self._program.config["vocab"]
+        self._ropes = PromptTables(model.graph.ropes, self.max_seq)
         self._load(model, progress or SILENT)
         self.reset(0)
 
@@ -64,7 +65,9 @@ class CpuMachine:
 
     def reset(self, prompt_len: int) -> None:
         """Begin a new sequence whose prompt has `prompt_len` tokens."""
-        self._cos_sin = rope_tables(self._ropes, self.max_seq, prompt_len)
+        tables = self._ropes.for_prompt(prompt_len)
+        if tables is not None:
+            self._cos_sin = tables
 
     def run(self, launch: Launch, on_token: Callable[[int], None]) -> LaunchResult:
         """Execute a launch: see `Machine.run`. Raises DeviceError for K/V or logits that are not finite."""

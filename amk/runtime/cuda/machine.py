@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from amk.emit.source import KERNEL_NAME
 from amk.errors import DeviceError
-from amk.model.rope import rope_tables
+from amk.model.rope import PromptTables
 from amk.model.source import Model
 from amk.progress import SILENT, Progress
 from amk.runtime.cuda.driver import Memory, call, driver, to_device, to_host
@@ -51,6 +51,7 @@ class CudaMachine:
         self._epoch = 1
         self._memory = Memory()
         self._logits = (0, 0)
+        self._ropes = PromptTables(model.graph.ropes, self.max_seq)
         self._context: Any = None
         self._device: Any = None
         self._open(device)
@@ -92,8 +93,9 @@ class CudaMachine:
     def reset(self, prompt_len: int) -> None:
         """Begin a new sequence: with dynamic RoPE the angles depend on the prompt's length."""
         self._use()
-        table = rope_tables(self.model.graph.ropes, self.max_seq, prompt_len)
-        to_device(self._params.rope, np.ascontiguousarray(table, np.float32))
+        tables = self._ropes.for_prompt(prompt_len)
+        if tables is not None:
+            to_device(self._params.rope, np.ascontiguousarray(tables, np.float32))
 
     def run(self, launch: Launch, on_token: Callable[[int], None]) -> LaunchResult:
         """Execute a launch. Raises DeviceError for a hang (named), overflow of K/V, logits that are not finite."""
