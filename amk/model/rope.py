@@ -50,7 +50,7 @@ def rope_tables(ropes: Sequence[Rope], max_seq: int, prompt_len: int = 0) -> F32
 
 
 class PromptTables:
-    """The tables of a sequence after the other: making one takes tens of milliseconds, which a prompt should not wait for.
+    """The tables of one sequence after the other: a prompt should not wait tens of milliseconds for what it has.
 
     Only where angles depend on the length (`Rope.by_length`) does another prompt need other tables.
     """
