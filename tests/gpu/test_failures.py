@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -56,6 +57,10 @@ def test_kv_overflow_is_reported(tmp_path: Path) -> None:
         assert len(session.generate([1, 2, 3], 4).token_ids) >= 1
 
 
+@pytest.mark.skipif(
+    int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1,
+    reason="counts the GPU's free memory, which other workers take and free: run it with one worker",
+)
 def test_closing_frees_the_memory(model: Path, tmp_path: Path) -> None:
     small_artifact(model, tmp_path / "out", gpu="auto", max_seq=256)
     before = []
