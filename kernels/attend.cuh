@@ -50,7 +50,7 @@ __device__ __forceinline__ void attend_block(
     Softmax& state, int thread, int share, int skip, int rows, Keys&& keys, Values&& values) {
   const uint4* queries = reinterpret_cast<const uint4*>(shared + kScratchOffset) + thread;
   float scores[2][4] = {};
-#pragma unroll 8
+#pragma unroll kScoreUnroll
   for (int i = 0; i < kHeadSteps; i++) {
     const uint4 q = queries[i * 32];
     const Kv::Fragment k = keys(i);

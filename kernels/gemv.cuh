@@ -60,7 +60,7 @@ struct Product {
     } else {
       Tiles<kChunk> current;
       current.load(lane, next);
-#pragma unroll 2
+#pragma unroll kProductUnroll
       for (int chunk = 1; chunk < kFull; chunk++) {
         Tiles<kChunk> following;
         next.advance();

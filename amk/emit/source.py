@@ -46,6 +46,9 @@ _CONSTANTS = {
 _KV_TYPES = {"fp16": 0, "bf16": 1, "fp32": 2}
 _COPY_ENGINE = {"sm80": "copy_async.cuh", "sm90": "copy_bulk.cuh", "sm120": "copy_bulk.cuh"}
 
+_UNROLL = {"sm80": (1, 1), "sm90": (2, 8), "sm120": (1, 2)}
+"""Chunks of a product, and k-steps of a score, that are unrolled: more is faster on sm_90, and spills on the others."""
+
 
 TRACE_EVENTS = 4096
 """Tasks per lane that a traced launch records."""
@@ -97,6 +100,8 @@ def _constants(program: Program) -> list[str]:
             name = buffer.name.removeprefix("shared.").capitalize()
             lines.append(f"constexpr int k{name}Offset = {buffer.offset};")
     factor, _ = score_rule(program.scalar("score_cap"))
+    chunks, scores = _UNROLL[program.target.path]
+    lines += [f"constexpr int kProductUnroll = {chunks};", f"constexpr int kScoreUnroll = {scores};"]
     lines.append(f"constexpr int kValueShares = {value_shares(program.config['head_dim_padded'])};")
     reals = {
         "kNormEps": program.scalar("eps"),
