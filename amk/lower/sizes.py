@@ -19,6 +19,8 @@ LANE_STATE_BYTES = 320
 
 MIN_RING_STAGES = 2
 PIECE = 2048
+"""Inputs of down, about, in a piece of it."""
+
 MIN_ROUNDS = 3
 """Rounds of gate/up units from which on down is multiplied in pieces."""
 
