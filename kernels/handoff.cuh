@@ -18,20 +18,13 @@
 namespace amk {
 
 __device__ __forceinline__ void publish_packet(u64* packet, float value, u32 tag) {
-  const u64 bits = (static_cast<u64>(tag) << 32) | __float_as_uint(value);
-  asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(packet), "l"(bits) : "memory");
+  store_relaxed(packet, (static_cast<u64>(tag) << 32) | __float_as_uint(value));
 }
 
-__device__ __forceinline__ u64 load_packet(const u64* packet) {
-  u64 bits;
-  asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(bits) : "l"(packet) : "memory");
-  return bits;
-}
+__device__ __forceinline__ u64 load_packet(const u64* packet) { return load_relaxed(packet); }
 
 // Two neighbouring packets (16-byte aligned); each is atomic by itself, which is all a poll needs.
-__device__ __forceinline__ void load_packet_pair(const u64* packet, u64& a, u64& b) {
-  asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(packet) : "memory");
-}
+__device__ __forceinline__ void load_packet_pair(const u64* packet, u64& a, u64& b) { load_relaxed_pair(packet, a, b); }
 
 __device__ __forceinline__ bool arrived(u64 packet, u32 tag) { return static_cast<u32>(packet >> 32) == tag; }
 __device__ __forceinline__ float value_of(u64 packet) { return __uint_as_float(static_cast<u32>(packet)); }

@@ -16,12 +16,10 @@ namespace amk {
 
 constexpr int kRecordsAhead = 4;  // how far records are prefetched: the tables of a large model do not stay in L2
 
-// The load stays where it is written: issued a task ahead of its use.
+// Issued a task ahead of its use.
 __device__ __forceinline__ int4 fetch_record(const int4* record) {
-  int4 words;
-  asm volatile("ld.global.nc.v4.s32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w) : "l"(record));
-  asm volatile("prefetch.global.L1 [%0];" ::"l"(record + 3 * kRecordsAhead));
+  const int4 words = load_constant(record);
+  prefetch_l1(record + 3 * kRecordsAhead);
   return words;
 }
 

@@ -46,6 +46,32 @@ __device__ __forceinline__ bool mbarrier_try(u32 barrier, u32 parity) {
 __device__ __forceinline__ bool mbarrier_try(u32 barrier, u32 parity) { return mbarrier_test(barrier, parity); }
 #endif
 
+// --- loads and stores [Memory Consistency Model; ld, ld.global.nc, prefetch] ---
+
+// Strong and at gpu scope; 64 bits at once.
+__device__ __forceinline__ void store_relaxed(u64* address, u64 bits) {
+  asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(address), "l"(bits) : "memory");
+}
+__device__ __forceinline__ u64 load_relaxed(const u64* address) {
+  u64 bits;
+  asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(bits) : "l"(address) : "memory");
+  return bits;
+}
+// Two neighbours (16-byte aligned), each at once.
+__device__ __forceinline__ void load_relaxed_pair(const u64* address, u64& a, u64& b) {
+  asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(address) : "memory");
+}
+
+// Constant data, where the load must stay where it is written.
+__device__ __forceinline__ int4 load_constant(const int4* address) {
+  int4 w;
+  asm volatile("ld.global.nc.v4.s32 {%0, %1, %2, %3}, [%4];" : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w) : "l"(address));
+  return w;
+}
+__device__ __forceinline__ void prefetch_l1(const void* address) {
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(address));
+}
+
 // --- fences [Memory Consistency Model] ---
 
 __device__ __forceinline__ void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
