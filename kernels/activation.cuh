@@ -2,25 +2,30 @@
 #pragma once
 
 #include "compute_lane.cuh"
+#include "embedding.cuh"
 
 namespace amk {
 
 constexpr int kPollRounds = 8;  // packet pairs that a thread polls together: one L2 round trip for all of them
 
-// Where a batch of packet pairs is polled: this thread's of the rounds from `first` on.
+// Where a batch of packet pairs is polled: this thread's of the rounds from `first` on. `mine` is that of round 0.
 template <int kSteps>
 struct PollPlace {
-  const u64* source;
+  const u64* mine;
   u32 tag;
   int first, length;
 
   __device__ __forceinline__ bool valid(const ComputeLane& lane, int i) const {
     return Slice<kSteps>::valid(lane, first + i, length);
   }
-  __device__ __forceinline__ const u64* packet(const ComputeLane& lane, int i) const {
-    return source + Slice<kSteps>::element(lane, first + i);
-  }
+  __device__ __forceinline__ const u64* packet(int i) const { return mine + (first + i) * Slice<kSteps>::kStride; }
 };
+
+// This thread's pair of round 0 of the vector at packet `source`. 32-bit sums: one wide addition, the rest is constant.
+template <int kSteps>
+__device__ __forceinline__ const u64* my_packets(const ComputeLane& lane, u32 source) {
+  return lane.params.packets + (source + Slice<kSteps>::element(lane, 0));
+}
 
 // One thread polls for the warp until its first packet is there: all threads of all SMs polling all packets from the
 // start would take L2 bandwidth from the weight stream.
@@ -28,7 +33,7 @@ template <int kSteps>
 __device__ __forceinline__ void wait_first(const ComputeLane& lane, const PollPlace<kSteps>& place) {
   if (lane.thread == 0 && place.valid(lane, 0)) {
     Spin spin;
-    while (!arrived(load_packet(place.packet(lane, 0)), place.tag)) spin.again(lane);
+    while (!arrived(load_packet(place.packet(0)), place.tag)) spin.again(lane);
   }
   __syncwarp();
 }
@@ -41,28 +46,27 @@ __device__ __forceinline__ void poll_batch(
   wait_first<kSteps>(lane, place);
   u64 a[kCount], b[kCount];
 #pragma unroll
-  for (int i = 0; i < kCount; i++) a[i] = b[i] = place.valid(lane, i) ? 0 : static_cast<u64>(place.tag) << 32;
+  for (int i = 0; i < kCount; i++) {
+    a[i] = b[i] = static_cast<u64>(place.tag) << 32;
+    if (place.valid(lane, i)) load_packet_pair(place.packet(i), a[i], b[i]);
+  }
   Spin spin;
   for (;;) {
     bool all = true;
 #pragma unroll
-    for (int i = 0; i < kCount; i++)
-      if (!arrived(a[i], place.tag) | !arrived(b[i], place.tag)) load_packet_pair(place.packet(lane, i), a[i], b[i]);
-#pragma unroll
-    for (int i = 0; i < kCount; i++) {
-      all &= arrived(a[i], place.tag) & arrived(b[i], place.tag);
-      values[i][0] = value_of(a[i]);
-      values[i][1] = value_of(b[i]);
-    }
-    if (all) return;
+    for (int i = 0; i < kCount; i++) all &= arrived(a[i], place.tag) & arrived(b[i], place.tag);
+    if (all) break;
     spin.again(lane);
+#pragma unroll
+    for (int i = 0; i < kCount; i++)
+      if (!arrived(a[i], place.tag) | !arrived(b[i], place.tag)) load_packet_pair(place.packet(i), a[i], b[i]);
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; i++) {
+    values[i][0] = value_of(a[i]);
+    values[i][1] = value_of(b[i]);
   }
 }
-
-template <int kValue>
-struct Constant {
-  static constexpr int value = kValue;
-};
 
 // Calls body(first round, Constant<count>) for batches of rounds, as even as they can be.
 template <int kRounds, int kFirst = 0, typename Body>
@@ -79,12 +83,12 @@ __device__ __forceinline__ void for_batches(Body&& body) {
 template <int kSteps, int kLength>
 struct Gather {
   static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
-    const u64* source = lane.params.packets + task.first.y;
+    const u64* mine = my_packets<kSteps>(lane, task.first.y);
     const u32 tag = lane.tag(task.first.z);
     for_batches<Slice<kSteps>::kRounds>([&](int first, auto count) {
       constexpr int kCount = decltype(count)::value;
       float values[kCount][2];
-      poll_batch(lane, PollPlace<kSteps>{source, tag, first, kLength}, values);
+      poll_batch(lane, PollPlace<kSteps>{mine, tag, first, kLength}, values);
 #pragma unroll
       for (int i = 0; i < kCount; i++) store_x<kSteps>(lane, first + i, values[i][0], values[i][1]);
     });
@@ -95,10 +99,13 @@ struct Gather {
 // Stores residual * norm weight as x and adds to the warp's sum of squares. RMSNorm's scale comes in the epilogue.
 template <int kSteps>
 struct Norm {
-  static __device__ __forceinline__ float2 weight(const ComputeLane& lane, int row, int round) {
+  // This thread's weights of round 0 in a row of the norms.
+  static __device__ __forceinline__ const float* row(const ComputeLane& lane, u32 row) {
+    return lane.params.norms + (row * kHiddenPadded + Slice<kSteps>::element(lane, 0));
+  }
+  static __device__ __forceinline__ float2 weight(const ComputeLane& lane, const float* row, int round) {
     if (!Slice<kSteps>::valid(lane, round, kHidden)) return make_float2(0.f, 0.f);
-    const float* weights = lane.params.norms + static_cast<u64>(row) * kHiddenPadded;
-    return __ldg(reinterpret_cast<const float2*>(weights + Slice<kSteps>::element(lane, round)));
+    return __ldg(reinterpret_cast<const float2*>(row + round * Slice<kSteps>::kStride));
   }
   static __device__ __forceinline__ void store(ComputeLane& lane, int round, float2 value, float2 weight, float& sum) {
     sum += value.x * value.x + value.y * value.y;
@@ -112,18 +119,20 @@ struct Norm {
 
 template <int kSteps>
 struct EmbedNorm {
+  static constexpr u32 kRoundBytes = Slice<kSteps>::kStride * (kTiedHead ? 32 : 2);  // from one round to the next
+
   static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
     float sum = 0.f;
-    const u8* row = embedding_row(lane);
+    const u8* row = embedding_row(lane.params, lane.token) + embedding_offset(Slice<kSteps>::element(lane, 0));
+    const float* norm = Norm<kSteps>::row(lane, task.first.y);
     for_batches<Slice<kSteps>::kRounds>([&](int first, auto count) {
       constexpr int kCount = decltype(count)::value;
       float2 weights[kCount], values[kCount];
 #pragma unroll
       for (int i = 0; i < kCount; i++) {
-        weights[i] = Norm<kSteps>::weight(lane, task.first.y, first + i);
+        weights[i] = Norm<kSteps>::weight(lane, norm, first + i);
         values[i] = make_float2(0.f, 0.f);
-        if (Slice<kSteps>::valid(lane, first + i, kHidden))
-          values[i] = load(lane, row, Slice<kSteps>::element(lane, first + i));
+        if (Slice<kSteps>::valid(lane, first + i, kHidden)) values[i] = load(row + (first + i) * kRoundBytes);
       }
 #pragma unroll
       for (int i = 0; i < kCount; i++) {
@@ -135,19 +144,8 @@ struct EmbedNorm {
   }
 
  private:
-  static __device__ __forceinline__ const u8* embedding_row(const ComputeLane& lane) {
-    if (kTiedHead) return lane.params.embedding + __ldg(lane.params.head_units + lane.token / 16);
-    return lane.params.embedding + static_cast<u64>(lane.token) * kHidden * 2;
-  }
-
-  // Elements k, k+1 of the token's row; a tied head's row is read out of its weight tiles.
-  static __device__ __forceinline__ float2 load(const ComputeLane& lane, const u8* row, int k) {
-    int offset = k * 2;
-    if (kTiedHead) {
-      const int r = lane.token % 16, c = k % 16;
-      offset = (k / 16) * 512 + ((r % 8) * 4 + (c % 8) / 2) * 16 + ((r / 8) + 2 * (c / 8)) * 4;
-    }
-    const u32 packed = __ldg(reinterpret_cast<const u32*>(row + offset));
+  static __device__ __forceinline__ float2 load(const u8* pair) {
+    const u32 packed = __ldg(reinterpret_cast<const u32*>(pair));
     return make_float2(kEmbedScale * Bf16::low(packed), kEmbedScale * Bf16::high(packed));
   }
 };
@@ -156,20 +154,21 @@ template <int kSteps, int kParts, int kStride>
 struct AddNorm {
   static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
     float sum = 0.f;
-    const u64* source = lane.params.packets + task.first.y;
+    const u64* mine = my_packets<kSteps>(lane, task.first.y);
+    const float* norm = Norm<kSteps>::row(lane, task.first.w);
     const u32 tag = lane.tag(task.first.z);
     for_batches<Slice<kSteps>::kRounds>([&](int first, auto count) {
       constexpr int kCount = decltype(count)::value;
       float2 weights[kCount], values[kCount];
 #pragma unroll
       for (int i = 0; i < kCount; i++) {  // before the wait: nothing here depends on it
-        weights[i] = Norm<kSteps>::weight(lane, task.first.w, first + i);
+        weights[i] = Norm<kSteps>::weight(lane, norm, first + i);
         values[i] = *residual(lane, first + i);
       }
 #pragma unroll
       for (int part = 0; part < kParts; part++) {
         float arrivals[kCount][2];
-        poll_batch(lane, PollPlace<kSteps>{source + part * kStride, tag, first, kHidden}, arrivals);
+        poll_batch(lane, PollPlace<kSteps>{mine + part * kStride, tag, first, kHidden}, arrivals);
 #pragma unroll
         for (int i = 0; i < kCount; i++) {
           values[i].x += kResidualMultiplier * arrivals[i][0];

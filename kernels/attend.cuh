@@ -304,28 +304,17 @@ struct Attend {
     const u32 tag = lane.tag(f.phase);
     for (int i = lane.index(); i < kQueries * kHeadDim; i += kComputeThreads) {
       const int query = i / kHeadDim, dim = i % kHeadDim;
-      float top = kWindow ? kLowest : -infinity();  // with a window a split may have no rows: then its weight is 0
-#pragma unroll
-      for (int warp = 0; warp < kWorkers; warp++)
-        if (warp < partials) top = fmaxf(top, partial_row(warp, query, kQueries)[kHeadDim]);
-      float output = 0.f, sum = 0.f;
-#pragma unroll
-      for (int warp = 0; warp < kWorkers; warp++) {
-        if (warp >= partials) continue;
-        const float* row = partial_row(warp, query, kQueries);
-        const float factor = exp2_fast(row[kHeadDim] - top);
-        output += factor * row[dim];
-        sum += factor * row[kHeadDim + 1];
-      }
+      // With a window a split may have no rows: then its weight is 0.
+      const Merged m = Merged::of(Constant<kWorkers>{}, partials, query, kQueries, dim, kWindow ? kLowest : -infinity());
       if (split.count == 1) {
-        publish_packet(lane.params.packets + f.output + i, __fdividef(output, sum), tag);
+        publish_packet(lane.params.packets + f.output + i, __fdividef(m.output, m.sum), tag);
         continue;
       }
       u64* row = lane.params.packets + f.partial + (index * kHeads + query) * kPartialWords;
-      publish_packet(row + dim, output, tag);
+      publish_packet(row + dim, m.output, tag);
       if (dim == 0) {
-        publish_packet(row + kHeadDim, top, tag);
-        publish_packet(row + kHeadDim + 1, sum, tag);
+        publish_packet(row + kHeadDim, m.top, tag);
+        publish_packet(row + kHeadDim + 1, m.sum, tag);
       }
     }
   }

@@ -14,6 +14,7 @@ struct Combine {
     const u64* source = lane.params.packets + task.first.y;
     const u32 tag = lane.tag(task.first.w);
     float output[kDims] = {}, top = -infinity(), sum = 0.f;
+#pragma unroll 1
     for (int split = lane.warp; split < splits; split += kComputeWarps)
       merge(lane, source + split * kHeads * kPartialWords, tag, output, top, sum);
     float* row = partial_row(lane.warp, 0, 1);
@@ -56,16 +57,10 @@ struct Combine {
   }
 
   static __device__ __forceinline__ void publish(ComputeLane& lane, u64* target, u32 tag, int rows) {
+#pragma unroll 1
     for (int dim = lane.index(); dim < kHeadDim; dim += kComputeThreads) {
-      float top = -infinity(), output = 0.f, sum = 0.f;
-      for (int warp = 0; warp < rows; warp++) top = fmaxf(top, partial_row(warp, 0, 1)[kHeadDim]);
-      for (int warp = 0; warp < rows; warp++) {
-        const float* row = partial_row(warp, 0, 1);
-        const float factor = exp2_fast(row[kHeadDim] - top);
-        output += factor * row[dim];
-        sum += factor * row[kHeadDim + 1];
-      }
-      publish_packet(target + dim, __fdividef(output, sum), tag);
+      const Merged m = Merged::of(Constant<kComputeWarps>{}, rows, 0, 1, dim, -infinity());
+      publish_packet(target + dim, __fdividef(m.output, m.sum), tag);
     }
   }
 };

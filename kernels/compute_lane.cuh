@@ -7,6 +7,11 @@
 
 namespace amk {
 
+template <int kValue>
+struct Constant {
+  static constexpr int value = kValue;
+};
+
 struct ComputeLane : LaneState {
   int warp;
   RingCursor next;
@@ -34,14 +39,22 @@ template <int kSteps>
 struct Slice {
   static constexpr int kPerWarp = (kSteps + kComputeWarps - 1) / kComputeWarps;
   static constexpr int kRounds = (kPerWarp + 3) / 4;
+  static constexpr u32 kStride = 4 * kComputeWarps * 16;  // elements from one round to the next
 
   // k-step of the warp, and first element of the vector, that a thread handles in a round.
   static __device__ __forceinline__ int local_step(int round, int thread) { return round * 4 + (thread >> 3); }
-  static __device__ __forceinline__ int element(const ComputeLane& lane, int round) {
-    return (local_step(round, lane.thread) * kComputeWarps + lane.warp) * 16 + (lane.thread & 7) * 2;
+  static __device__ __forceinline__ u32 element(const ComputeLane& lane, int round) {
+    return ((lane.thread >> 3) * kComputeWarps + lane.warp) * 16 + (lane.thread & 7) * 2 + round * kStride;
   }
+
+  // Whether a thread has a k-step in a round: all do but in the last, of a slice that does not fill it.
+  static __device__ __forceinline__ bool in_slice(int round, int thread) {
+    return (round + 1) * 4 <= kPerWarp || local_step(round, thread) < kPerWarp;
+  }
+  // Whether it has elements of a vector of this length there. Known to the compiler where all rounds are full.
   static __device__ __forceinline__ bool valid(const ComputeLane& lane, int round, int length) {
-    return local_step(round, lane.thread) < kPerWarp && element(lane, round) < length;
+    if (in_slice(round, lane.thread) && (round + 1) * kStride <= length) return true;
+    return in_slice(round, lane.thread) && element(lane, round) < length;
   }
 };
 
@@ -62,7 +75,7 @@ __device__ __forceinline__ u32* x_words(const ComputeLane& lane, int round) {
 
 template <int kSteps>
 __device__ __forceinline__ void store_x(const ComputeLane& lane, int round, float a, float b) {
-  if (Slice<kSteps>::local_step(round, lane.thread) >= Slice<kSteps>::kPerWarp) return;
+  if (!Slice<kSteps>::in_slice(round, lane.thread)) return;
   u32* words = x_words<kSteps>(lane, round);
   u32 high, low;
   split_pair<Bf16>(a, b, high, low);

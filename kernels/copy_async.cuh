@@ -26,7 +26,7 @@ __device__ __forceinline__ void copy_to_shared(u32 target, const u8* source, u32
 }
 
 __device__ __forceinline__ void prefetch_to_l2(const u8* source, u32 bytes, u64) {
-  for (u32 i = 0; i < bytes; i += 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(source + i));
+  for (u32 i = 0; i < bytes; i += 128) prefetch_l2(source + i);
 }
 
 }  // namespace amk

@@ -1,6 +1,7 @@
 // The epilogue lane: sums the warps' partial sums in a fixed order and publishes, so that compute never waits for it.
 #pragma once
 
+#include "embedding.cuh"
 #include "handoff.cuh"
 #include "ring.cuh"
 
@@ -22,9 +23,8 @@ struct EpilogueLane : LaneState {
     if (blockIdx.x == 0 && thread == 0) control = *params.control;
   }
 
-  // The next unit's sum of row thread % 16, times the norm scale if `kScaled`. False: the launch has ended.
-  template <bool kScaled>
-  __device__ __forceinline__ bool take(float& value) {
+  // The next unit's sum of row thread % 16, times the norm scale if `scaled`. False: the launch has ended.
+  __device__ __forceinline__ bool take(float& value, bool scaled) {
     if (!wait_or_quit(*this, reduce_full(next.slot), next.parity)) return false;
     const float* slot = reduce_slot(next.slot);
     constexpr int kHalf = kComputeWarps / 2;
@@ -32,28 +32,29 @@ struct EpilogueLane : LaneState {
     value = 0.f;
 #pragma unroll
     for (int warp = 0; warp < kHalf; warp++) value += mine[warp * kReduceWords];
-    float squares = 0.f;
-#pragma unroll
-    for (int warp = 0; warp < kComputeWarps; warp++) squares += slot[warp * kReduceWords + kSumOfSquares];
     value += __shfl_xor_sync(~0u, value, 16);
+    if (scaled) {
+      float squares = 0.f;
+#pragma unroll
+      for (int warp = 0; warp < kComputeWarps; warp++) squares += slot[warp * kReduceWords + kSumOfSquares];
+      value *= rsqrtf(squares * (1.f / kHidden) + kNormEps);
+    }
     __syncwarp();
     if (thread == 0) mbarrier_arrive(reduce_empty(next.slot));
     next.advance();
-    if (kScaled) value *= rsqrtf(squares * (1.f / kHidden) + kNormEps);
     return true;
   }
 };
 
-template <bool kScaled, bool kGated, bool kBiased>
 struct Publish {
-  static __device__ __forceinline__ bool run(EpilogueLane& lane, const Task& task) {
-    const float bias = kBiased ? __ldg(lane.params.biases + task.first.w + (lane.thread & 15)) : 0.f;
+  static __device__ __forceinline__ bool run(EpilogueLane& lane, const Task& task, bool scaled, bool paired, bool biased) {
+    const float bias = biased ? __ldg(lane.params.biases + task.first.w + (lane.thread & 15)) : 0.f;
     float value;
-    if (!lane.take<kScaled>(value)) return false;
-    if (kBiased) value += bias;
-    if (kGated) value = gated(activation(value), __shfl_down_sync(~0u, value, 8));
-    if (lane.thread < (kGated ? 8 : 16))
-      publish_packet(lane.params.packets + task.first.y + lane.thread, value, lane.tag(task.first.z));
+    if (!lane.take(value, scaled)) return false;
+    if (biased) value += bias;
+    if (paired) value = gated(activation(value), __shfl_down_sync(~0u, value, 8));
+    if (lane.thread < (paired ? 8 : 16))
+      publish_packet(lane.params.packets + static_cast<u32>(task.first.y + lane.thread), value, lane.tag(task.first.z));
     return true;
   }
 };
@@ -62,7 +63,7 @@ struct Publish {
 struct Head {
   static __device__ __forceinline__ bool run(EpilogueLane& lane, const Task& task) {
     float value;
-    if (!lane.take<true>(value)) return false;
+    if (!lane.take(value, true)) return false;
     value = logit_of(value);
     const int row = task.first.y + lane.thread;
     if (lane.thread >= 16 || row >= kVocab) return true;
@@ -108,6 +109,8 @@ struct PublishBest {
       publish_packet(packet, value_of_rank(best), tag);
       publish_packet(packet + 1, __int_as_float(row), tag);
     }
+    // Should this be the next token: its row comes from far away.
+    if (!bad && row_of(best) < kVocab) prefetch_embedding(lane.params, row_of(best), lane.thread);
     lane.best = -infinity();
     lane.best_row = kNoRow;
     lane.not_finite = false;

@@ -42,42 +42,35 @@ struct Tiles {
   }
 };
 
-template <int kSteps, int kChunk>
+// kRest: k-steps after the full chunks of kChunk.
+template <int kChunk, int kRest>
 struct Product {
   static constexpr int kPerChunk = (kChunk + kComputeWarps - 1) / kComputeWarps;  // k-steps of a warp
-  static constexpr int kFull = kSteps / kChunk, kRest = kSteps % kChunk;
-  static_assert(kSteps <= kChunk || kChunk % kComputeWarps == 0, "chunks must not shift k-steps between warps");
 
-  // Adds the product of the next kSteps k-steps in the ring with x. A chunk is loaded before the one before it is
-  // multiplied, so that a warp's latencies overlap.
-  static __device__ __forceinline__ void add(ComputeLane& lane, Sums& sums) {
+  // Adds the product of the next `full` chunks, one or more, and the rest in the ring with x. A chunk is loaded before
+  // the one before it is multiplied, so that a warp's latencies overlap.
+  static __device__ __forceinline__ void add(ComputeLane& lane, int full, Sums& sums) {
     const uint2* x = load_x(lane);
     RingCursor next = lane.next;
-    if constexpr (kFull == 0) {
-      Tiles<kRest> only;
-      only.load(lane, next);
-      only.multiply(lane, x, sums);
-    } else {
-      Tiles<kChunk> current;
-      current.load(lane, next);
+    Tiles<kChunk> current;
+    current.load(lane, next);
 #pragma unroll kProductUnroll
-      for (int chunk = 1; chunk < kFull; chunk++) {
-        Tiles<kChunk> following;
-        next.advance();
-        following.load(lane, next);
-        current.multiply(lane, x, sums);
-        current = following;
-        x += kPerChunk * 8;
-      }
-      if constexpr (kRest == 0) {
-        current.multiply(lane, x, sums);
-      } else {
-        Tiles<kRest> rest;
-        next.advance();
-        rest.load(lane, next);
-        current.multiply(lane, x, sums);
-        rest.multiply(lane, x + kPerChunk * 8, sums);
-      }
+    for (int chunk = 1; chunk < full; chunk++) {
+      Tiles<kChunk> following;
+      next.advance();
+      following.load(lane, next);
+      current.multiply(lane, x, sums);
+      current = following;
+      x += kPerChunk * 8;
+    }
+    if constexpr (kRest == 0) {
+      current.multiply(lane, x, sums);
+    } else {
+      Tiles<kRest> rest;
+      next.advance();
+      rest.load(lane, next);
+      current.multiply(lane, x, sums);
+      rest.multiply(lane, x + kPerChunk * 8, sums);
     }
   }
 };
@@ -109,34 +102,23 @@ __device__ __forceinline__ void resume(const ComputeLane& lane, int index, Sums&
   sums[0][2] = parked.y;
 }
 
-template <int kSteps, int kChunk>
+__device__ __forceinline__ void park(const ComputeLane& lane, int index, const Sums& sums) {
+  if (lane.thread & 3) return;
+  *accumulator(lane, index) = make_float2(
+      (sums[0][0] + sums[0][1]) + (sums[1][0] + sums[1][1]), (sums[0][2] + sums[0][3]) + (sums[1][2] + sums[1][3]));
+}
+
+// All products run the same code: whether a sum begins in an accumulator and where it goes are arguments.
+template <int kChunk, int kRest>
 struct Gemv {
-  static __device__ __forceinline__ void run(ComputeLane& lane, const Task&) {
+  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task, int full, bool resumed, bool parked) {
     Sums sums = {};
-    Product<kSteps, kChunk>::add(lane, sums);
-    hand_over(lane, sums);
-  }
-};
-
-template <int kSteps, int kChunk, int kResume>
-struct GemvPark {
-  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
-    Sums sums = {};
-    if (kResume) resume(lane, task.first.y, sums);
-    Product<kSteps, kChunk>::add(lane, sums);
-    if (lane.thread & 3) return;
-    *accumulator(lane, task.first.y) = make_float2(
-        (sums[0][0] + sums[0][1]) + (sums[1][0] + sums[1][1]), (sums[0][2] + sums[0][3]) + (sums[1][2] + sums[1][3]));
-  }
-};
-
-template <int kSteps, int kChunk>
-struct GemvResume {
-  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
-    Sums sums = {};
-    resume(lane, task.first.y, sums);
-    Product<kSteps, kChunk>::add(lane, sums);
-    hand_over(lane, sums);
+    if (resumed) resume(lane, task.first.y, sums);
+    Product<kChunk, kRest>::add(lane, full, sums);
+    if (parked)
+      park(lane, task.first.y, sums);
+    else
+      hand_over(lane, sums);
   }
 };
 

@@ -67,14 +67,13 @@ __device__ __noinline__ void hang(Report* report, int lane, int record, int step
 // other lanes for the compute lane.
 enum Patience : int { kOwnSm = 0, kOtherSms = 1, kComputeLane = 2 };
 
-// Bounds one wait.
+// Bounds one wait. In units of 1024 clocks: 32 bits of them are enough for half an hour.
 struct Spin {
-  long long since = 0;
+  u32 since = 0;
   __device__ __forceinline__ void again(const LaneState& lane, Patience patience = kOtherSms) {
-    const long long now = clock64();
+    const u32 now = static_cast<u32>(clock64() >> 10) | 1;
     if (since == 0) since = now;
-    if (static_cast<u64>(now - since) >> (10 + patience) > lane.params.wait_limit)
-      hang(lane.params.report, lane.role, lane.record, lane.step);
+    if (now - since > lane.params.wait_limit << patience) hang(lane.params.report, lane.role, lane.record, lane.step);
   }
 };
 

@@ -16,17 +16,18 @@ struct AddPostNorm {
 
   static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
     const float scale = kResidualMultiplier * rsqrtf(block_sum(lane, gather(lane, task)) / kHidden + kNormEps);
-    const int norm_row = task.second().x;
+    const float* post_norm = Norm<kSteps>::row(lane, task.first.w);
+    const float* next_norm = Norm<kSteps>::row(lane, task.second().x);
     float sum = 0.f;
 #pragma unroll 2
     for (int round = 0; round < kRounds; round++) {
-      const float2 post = Norm<kSteps>::weight(lane, task.first.w, round);
+      const float2 post = Norm<kSteps>::weight(lane, post_norm, round);
       const float2 arrived = kept(lane, round);
       float2 value = *residual(lane, round);
       value.x += arrived.x * scale * post.x;
       value.y += arrived.y * scale * post.y;
       *residual(lane, round) = value;
-      Norm<kSteps>::store(lane, round, value, Norm<kSteps>::weight(lane, norm_row, round), sum);
+      Norm<kSteps>::store(lane, round, value, Norm<kSteps>::weight(lane, next_norm, round), sum);
     }
     Norm<kSteps>::finish(lane, sum);
   }
@@ -34,7 +35,7 @@ struct AddPostNorm {
  private:
   // Gathers this thread's elements, keeps them, and returns the sum of their squares.
   static __device__ __forceinline__ float gather(ComputeLane& lane, const Task& task) {
-    const u64* source = lane.params.packets + task.first.y;
+    const u64* mine = my_packets<kSteps>(lane, task.first.y);
     const u32 tag = lane.tag(task.first.z);
     float sum = 0.f;
     for_batches<kRounds>([&](int first, auto count) {
@@ -43,7 +44,7 @@ struct AddPostNorm {
 #pragma unroll
       for (int part = 0; part < kParts; part++) {
         float arrivals[kCount][2];
-        poll_batch(lane, PollPlace<kSteps>{source + part * kStride, tag, first, kHidden}, arrivals);
+        poll_batch(lane, PollPlace<kSteps>{mine + part * kStride, tag, first, kHidden}, arrivals);
 #pragma unroll
         for (int i = 0; i < kCount; i++) {
           values[i].x += arrivals[i][0];
@@ -72,14 +73,14 @@ struct AddPostNorm {
   }
 
   static __device__ __forceinline__ void keep(const ComputeLane& lane, int round, float2 value) {
-    if (Slice<kSteps>::local_step(round, lane.thread) >= Slice<kSteps>::kPerWarp) return;
+    if (!Slice<kSteps>::in_slice(round, lane.thread)) return;
     u32* words = x_words<kSteps>(lane, round);
     words[0] = __float_as_uint(value.x);
     words[8] = __float_as_uint(value.y);
   }
 
   static __device__ __forceinline__ float2 kept(const ComputeLane& lane, int round) {
-    if (Slice<kSteps>::local_step(round, lane.thread) >= Slice<kSteps>::kPerWarp) return make_float2(0.f, 0.f);
+    if (!Slice<kSteps>::in_slice(round, lane.thread)) return make_float2(0.f, 0.f);
     const u32* words = x_words<kSteps>(lane, round);
     return make_float2(__uint_as_float(words[0]), __uint_as_float(words[8]));
   }

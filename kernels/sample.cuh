@@ -10,15 +10,14 @@ namespace amk {
 // token to token. Small code: it runs once per token, and so out of a cold instruction cache.
 struct Sample {
   static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
+    const int stop = stop_id(lane, lane.thread);  // asked for before the wait: it comes from far away
     volatile u64* bests = candidates() + (lane.step & 1) * (kComputeWarps + 1);
     const u64 mine = warp_max(poll(lane, lane.params.packets + task.first.y, lane.tag(task.first.z), bests));
     if (lane.thread == 0) bests[lane.warp] = mine;
     compute_barrier<kComputeThreads>();
-    u64 best = 0;
-#pragma unroll
-    for (int warp = 0; warp < kComputeWarps; warp++) best = max(best, bests[warp]);
+    const u64 best = warp_max(lane.thread < kComputeWarps ? bests[lane.thread] : 0);
     const int row = row_of(best);
-    accept(lane, best == kNotANumber || row >= kVocab ? -1 : row, bests[kComputeWarps] != 0);
+    accept(lane, best == kNotANumber || row >= kVocab ? -1 : row, bests[kComputeWarps] != 0, stop);
   }
 
  private:
@@ -48,7 +47,20 @@ struct Sample {
     return best;
   }
 
-  static __device__ __forceinline__ void accept(ComputeLane& lane, int token, bool cancel) {
+  // The stop token of this number, or -1.
+  static __device__ __forceinline__ int stop_id(const ComputeLane& lane, int number) {
+    return number < lane.params.stop_count ? __ldg(lane.params.stop_ids + number) : -1;
+  }
+
+  // `stop`: this thread's of the first 32 stop tokens.
+  static __device__ __forceinline__ bool is_stop(const ComputeLane& lane, int token, int stop) {
+#pragma unroll 1
+    for (int i = 32; i < lane.params.stop_count; i += 32)
+      if (const int other = stop_id(lane, i + lane.thread); other == token) stop = other;
+    return __any_sync(~0u, stop == token);
+  }
+
+  static __device__ __forceinline__ void accept(ComputeLane& lane, int token, bool cancel, int stop) {
     const Params& params = lane.params;
     const int index = lane.step - (params.given_count - 1);  // of the generated tokens; negative within the prompt
     const bool speaker = blockIdx.x == 0 && threadIdx.x == 0;
@@ -59,8 +71,7 @@ struct Sample {
     }
     lane.token = token;
     if (index < 0) return;
-    bool ends = false;
-    for (int i = 0; i < params.stop_count; i++) ends |= __ldg(params.stop_ids + i) == token;
+    const bool ends = is_stop(lane, token, stop);
     if (speaker) {
       *(volatile int*)(params.tokens + index) = token;
       if (ends || cancel) params.report->stopped = ends ? 1 : 2;

@@ -17,4 +17,27 @@ __device__ __forceinline__ float* partial_row(int warp, int query, int queries) 
   return partials() + (warp * queries + query) * kPartialWords;
 }
 
+// The partial results of the first `rows` warps for one query and dim, merged in order. `top` is at least `least`.
+struct Merged {
+  float output = 0.f, sum = 0.f, top;
+
+  template <int kMost>
+  static __device__ __forceinline__ Merged of(Constant<kMost>, int rows, int query, int queries, int dim, float least) {
+    Merged m;
+    m.top = least;
+#pragma unroll
+    for (int warp = 0; warp < kMost; warp++)
+      if (warp < rows) m.top = fmaxf(m.top, partial_row(warp, query, queries)[kHeadDim]);
+#pragma unroll
+    for (int warp = 0; warp < kMost; warp++) {
+      if (warp >= rows) continue;
+      const float* row = partial_row(warp, query, queries);
+      const float factor = exp2_fast(row[kHeadDim] - m.top);
+      m.output += factor * row[dim];
+      m.sum += factor * row[kHeadDim + 1];
+    }
+    return m;
+  }
+};
+
 }  // namespace amk

@@ -87,20 +87,21 @@ struct StreamLane : LaneState {
 
   // Shared memory must not be given back while copies into it are on their way.
   __device__ void drain() {
+#pragma unroll 1
     for (int back = 1; back <= kRingStages; back++) await_landing(back);
   }
 };
 
-template <int kSteps, int kChunk>
+// `steps` k-steps in chunks of `chunk`.
 struct CopyTape {
-  static __device__ __forceinline__ bool run(StreamLane& lane, const Task& task) {
+  static __device__ __forceinline__ bool run(StreamLane& lane, const Task& task, int steps, int chunk) {
     const u8* source = lane.tape + static_cast<u64>(task.first.y) * kAtomBytes;
     const int limit = lane.limit();
 #pragma unroll 1
-    for (int step = 0; step < kSteps; step += kChunk) {
-      const u32 bytes = (kSteps % kChunk == 0 ? kChunk : min(kChunk, kSteps - step)) * kAtomBytes;
+    for (; steps > 0; steps -= chunk) {
+      const u32 bytes = min(chunk, steps) * kAtomBytes;
       if (!lane.copy(source, bytes, limit)) return false;
-      source += kChunk * kAtomBytes;
+      source += bytes;
     }
     return true;
   }
@@ -143,7 +144,10 @@ struct KvAcquire {
     for (;;) {
       bool all = true;
 #pragma unroll
-      for (int sm = lane.thread; sm < kSms; sm += 32) all &= arrived(load_packet(packets + sm), tag);
+      for (int i = 0; i < (kSms + 31) / 32; i++) {
+        const int sm = i * 32 + lane.thread;
+        if (sm < kSms) all &= arrived(load_packet(packets + sm), tag);
+      }
       if (all || *quit_flag()) return;
       spin.again(lane);
     }

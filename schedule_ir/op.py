@@ -60,6 +60,8 @@ Args = Mapping[str, int]
 AccessRule = Callable[[Args, Args, Args], list[Access]]
 CostRule = Callable[[Args, Args, Args], Cost]
 CheckRule = Callable[[Args, Args], list[str]]
+Instance = tuple[tuple[int, ...], tuple[int, ...]]
+"""Template arguments of an op's code, and the arguments of its `run` that follow from the variant."""
 
 
 def _no_access(args: Args, constants: Args, config: Args) -> list[Access]:
@@ -74,13 +76,19 @@ def _no_check(constants: Args, config: Args) -> list[str]:
     return []
 
 
+def _all_constants(constants: Args) -> Instance:
+    return tuple(constants.values()), ()
+
+
 @dataclass(frozen=True)
 class Op:
     """An instruction kind.
 
     `fields` name the per-task integers (device table words 1..), `constants` the compile-time ones. `template` is the
-    CUDA struct template in kernels/ whose `run` executes it, instantiated with the constants in this order. The rules
-    take (args, constants, config) and return the accesses in program order, the cost, and broken preconditions.
+    CUDA struct template in kernels/ whose `run` executes it. `instance` says with which template arguments (all
+    constants, in this order), and which arguments follow (lane, task). Variants of equal template and template
+    arguments share code, of which there should be little: what the instruction cache does not hold comes from L2. The
+    rules take (args, constants, config) and return the accesses in program order, the cost, and broken preconditions.
     `chunks` says how many ring slots the task fills (stream) or drains (compute).
     """
 
@@ -94,5 +102,6 @@ class Op:
     cost: CostRule = _no_cost
     check: CheckRule = _no_check
     chunks: Callable[[Args, Args, Args], ExprLike] | None = None
+    instance: Callable[[Args], Instance] = _all_constants
     reduce_slots: int = 0
     """+1: hands one reduction slot to the epilogue lane (compute); -1: takes one (epilogue)."""

@@ -6,13 +6,15 @@ assignment or order changes the tables and leaves the source, and so the cubin, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from schedule_ir.expr import Expr, to_cuda, var
 from schedule_ir.layout import split_count, split_rows, value_shares, window_edge, window_first
 from schedule_ir.op import Lane
 from schedule_ir.ops.attention import score_rule
 from schedule_ir.ops.linear import ACTIVATIONS, GATED
 from schedule_ir.ops.token import logit_rule
-from schedule_ir.program import Program, Variant
+from schedule_ir.program import Program
 
 KERNEL_NAME = "amk_decode"
 
@@ -48,6 +50,10 @@ _COPY_ENGINE = {"sm80": "copy_async.cuh", "sm90": "copy_bulk.cuh", "sm120": "cop
 
 _UNROLL = {"sm80": (1, 1), "sm90": (2, 8), "sm120": (1, 2)}
 """Chunks of a product, and k-steps of a score, that are unrolled: more is faster on sm_90, and spills on the others."""
+
+
+_OFTEN = ("gemv", "gemv_park", "gemv_resume", "copy_tape", "publish", "add_norm", "add_post_norm", "gather", "copy_kv")
+"""Ops of every layer, those with the most tasks first."""
 
 
 TRACE_EVENTS = 4096
@@ -139,18 +145,53 @@ def _function(result: str, name: str, parameters: str, rule: Expr) -> str:
 
 
 def _dispatch(program: Program, lane: Lane, state: str, result: str, action: str, otherwise: str) -> list[str]:
+    """Tests of the opcode in the order of how often ops run: cheaper than the indirect branch of a switch."""
     lines = [
         f"  static __device__ __forceinline__ {result} {lane.value}({state}& lane, const Task& task) {{",
-        "    switch (task.opcode()) {",
     ]
-    for opcode, variant in enumerate(program.variants):
-        if variant.spec.lane is lane:
-            call = f"{_template(variant)}::run(lane, task)"
-            lines.append(f"      case {opcode}: {action.format(call=call)}")
-    lines += ["    }", f"    {otherwise}".rstrip(), "  }"]
+    for code, opcodes in _shared_code(program, lane).items():
+        call = f"{code}::run({', '.join(['lane', 'task', *_arguments(program, opcodes)])})"
+        lines.append(f"    if ({_is_one_of(opcodes)}) {{ {action.format(call=call)} }}")
+    lines += [f"    {otherwise}".rstrip(), "  }"]
     return [line for line in lines if line]
 
 
-def _template(variant: Variant) -> str:
-    values = [str(value) for value in variant.constants.values()]
-    return variant.spec.template + (f"<{', '.join(values)}>" if values else "")
+def _shared_code(program: Program, lane: Lane) -> dict[str, list[int]]:
+    """Instances of templates, each with the opcodes of the variants that share it; those that run most often first."""
+    groups: dict[str, list[int]] = {}
+    for opcode, variant in enumerate(program.variants):
+        if variant.spec.lane is lane:
+            values = ", ".join(map(str, variant.spec.instance(variant.constants)[0]))
+            groups.setdefault(variant.spec.template + (f"<{values}>" if values else ""), []).append(opcode)
+    return dict(sorted(groups.items(), key=lambda group: _rank(program.variants[group[1][0]].op)))
+
+
+def _rank(op: str) -> int:
+    return _OFTEN.index(op) if op in _OFTEN else len(_OFTEN)
+
+
+def _is_one_of(opcodes: list[int]) -> str:
+    """A test of bits: the compiler would make a switch of comparisons."""
+    if max(opcodes) < 32:
+        return f"({sum(1 << opcode for opcode in opcodes):#x}u >> task.opcode()) & 1"
+    return " || ".join(f"task.opcode() == {opcode}" for opcode in opcodes)
+
+
+def _arguments(program: Program, opcodes: list[int]) -> list[str]:
+    """What `run` takes besides lane and task: a literal where the variants agree, else chosen by opcode."""
+    variants = [program.variants[opcode] for opcode in opcodes]
+    columns = zip(*(variant.spec.instance(variant.constants)[1] for variant in variants), strict=True)
+    return [_chosen(dict(zip(opcodes, values, strict=True))) for values in columns]
+
+
+def _chosen(values: Mapping[int, int]) -> str:
+    """An expression for the value of the task's opcode; flags as bits of a mask."""
+    first, span = min(values), max(values) - min(values)
+    if len(set(values.values())) == 1:
+        return str(values[first])
+    if set(values.values()) == {0, 1} and span < 32:
+        mask = sum(value << (opcode - first) for opcode, value in values.items())
+        return f"({mask:#x}u >> (task.opcode() - {first})) & 1"
+    usual = max(values.values(), key=list(values.values()).count)
+    others = [f"task.opcode() == {opcode} ? {value} : " for opcode, value in values.items() if value != usual]
+    return "".join(others) + str(usual)

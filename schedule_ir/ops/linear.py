@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from schedule_ir.expr import NUMPY, Expr, evaluate, exp, tanh, var
 from schedule_ir.layout import ATOM_BYTES, KSTEP, TILE_ROWS, chunk_sizes
-from schedule_ir.op import Access, Args, Cost, How, Lane, Op
+from schedule_ir.op import Access, Args, Cost, How, Instance, Lane, Op
 from schedule_ir.ops.activation import Vector
 
 Array = npt.NDArray[np.float32]
@@ -70,6 +70,13 @@ def _gemv_chunks(args: Args, constants: Args, config: Args) -> int:
     return len(chunk_sizes(constants["ksteps"], constants["chunk_ksteps"]))
 
 
+def _gemv_instance(constants: Args, resume: int, park: int) -> Instance:
+    """Gemv<chunk, rest>::run(.., full chunks, resume, park): products of all lengths share code."""
+    chunk = min(constants["chunk_ksteps"], constants["ksteps"])
+    full, rest = divmod(constants["ksteps"], chunk)
+    return (chunk, rest), (full, resume, park)
+
+
 def _gemv_check(constants: Args, config: Args) -> list[str]:
     total, chunk, warps = constants["ksteps"], constants["chunk_ksteps"], config["compute_warps"]
     broken = []
@@ -88,26 +95,33 @@ def _publish_access(args: Args, constants: Args, config: Args) -> list[Access]:
     return accesses
 
 
+def _publish_instance(constants: Args) -> Instance:
+    return (), tuple(constants.values())
+
+
 OPS = (
     Op(
         "gemv", Lane.COMPUTE, (), ("ksteps", "chunk_ksteps"), "Gemv",
         "multiply the next unit in the ring with x; partial sums of each warp go to a reduction slot",
         cost=_gemv_cost, check=_gemv_check, chunks=_gemv_chunks, reduce_slots=1,
+        instance=lambda constants: _gemv_instance(constants, resume=0, park=0),
     ),
     Op(
-        "gemv_park", Lane.COMPUTE, ("accumulator",), ("ksteps", "chunk_ksteps", "resume"), "GemvPark",
+        "gemv_park", Lane.COMPUTE, ("accumulator",), ("ksteps", "chunk_ksteps", "resume"), "Gemv",
         "multiply the next part of a unit with x, added to what is in `accumulator` (`resume`) or to nothing; "
         "the sums stay there",
         cost=_gemv_cost, check=_gemv_check, chunks=_gemv_chunks,
+        instance=lambda constants: _gemv_instance(constants, constants["resume"], park=1),
     ),
     Op(
-        "gemv_resume", Lane.COMPUTE, ("accumulator",), ("ksteps", "chunk_ksteps"), "GemvResume",
+        "gemv_resume", Lane.COMPUTE, ("accumulator",), ("ksteps", "chunk_ksteps"), "Gemv",
         "multiply the last part of a unit with x, added to what is in `accumulator`; to a reduction slot as gemv",
         cost=_gemv_cost, check=_gemv_check, chunks=_gemv_chunks, reduce_slots=1,
+        instance=lambda constants: _gemv_instance(constants, resume=1, park=0),
     ),
     Op(
         "publish", Lane.EPILOGUE, ("dst", "phase", "bias"), ("scaled", "gated", "biased"), "Publish",
         "sum the warps' partial sums in order; norm scale, bias, activation; publish as packets at dst",
-        _publish_access, reduce_slots=-1,
+        _publish_access, reduce_slots=-1, instance=_publish_instance,
     ),
 )  # fmt: skip

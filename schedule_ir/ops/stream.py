@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from schedule_ir.expr import ExprLike, ceil_div
 from schedule_ir.layout import ATOM_BYTES, KV_BLOCK, chunk_sizes, kv_block_bytes, split_begin, split_end
-from schedule_ir.op import Access, Args, Cost, How, Lane, Op
+from schedule_ir.op import Access, Args, Cost, How, Instance, Lane, Op
 
 
 def _tape_access(args: Args, constants: Args, config: Args) -> list[Access]:
@@ -21,6 +21,10 @@ def _tape_cost(args: Args, constants: Args, config: Args) -> Cost:
 
 def _tape_chunks(args: Args, constants: Args, config: Args) -> int:
     return len(chunk_sizes(constants["ksteps"], constants["chunk_ksteps"]))
+
+
+def _tape_instance(constants: Args) -> Instance:
+    return (), (constants["ksteps"], constants["chunk_ksteps"])
 
 
 def _chunk_check(constants: Args, config: Args) -> list[str]:
@@ -66,7 +70,7 @@ OPS = (
     Op(
         "copy_tape", Lane.STREAM, ("offset",), ("ksteps", "chunk_ksteps"), "CopyTape",
         "copy one unit (16 rows x ksteps) from the SM's tape, `offset` in atoms of 512 bytes",
-        _tape_access, _tape_cost, _chunk_check, _tape_chunks,
+        _tape_access, _tape_cost, _chunk_check, _tape_chunks, _tape_instance,
     ),
     Op(
         "copy_kv", Lane.STREAM, ("kv_head", "split"), ("window",), "CopyKv",

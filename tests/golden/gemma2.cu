@@ -55,44 +55,33 @@ __device__ __forceinline__ float logit_of(float logit) { return (tanhf(__fdivide
 namespace amk {
 struct Program {
   static __device__ __forceinline__ bool stream(StreamLane& lane, const Task& task) {
-    switch (task.opcode()) {
-      case 1: return CopyTape<4, 4>::run(lane, task);
-      case 4: return CopyKv<32>::run(lane, task);
-      case 13: return CopyTape<3, 3>::run(lane, task);
-      case 17: return CopyTape<2, 2>::run(lane, task);
-      case 19: return CopyKv<0>::run(lane, task);
-      case 23: return KvAcquire::run(lane, task);
-    }
+    if ((0x22002u >> task.opcode()) & 1) { return CopyTape::run(lane, task, task.opcode() == 13 ? 3 : task.opcode() == 17 ? 2 : 4, task.opcode() == 13 ? 3 : task.opcode() == 17 ? 2 : 4); }
+    if ((0x10u >> task.opcode()) & 1) { return CopyKv<32>::run(lane, task); }
+    if ((0x80000u >> task.opcode()) & 1) { return CopyKv<0>::run(lane, task); }
+    if ((0x800000u >> task.opcode()) & 1) { return KvAcquire::run(lane, task); }
     return true;
   }
   static __device__ __forceinline__ void compute(ComputeLane& lane, const Task& task) {
-    switch (task.opcode()) {
-      case 0: EmbedNorm<4>::run(lane, task); return;
-      case 2: Gemv<4, 4>::run(lane, task); return;
-      case 5: Attend<2, 32, 1, 0>::run(lane, task); return;
-      case 6: Combine::run(lane, task); return;
-      case 7: Gather<4, 64>::run(lane, task); return;
-      case 9: AddPostNorm<4, 1, 64>::run(lane, task); return;
-      case 11: Append<32>::run(lane, task); return;
-      case 12: Gather<3, 48>::run(lane, task); return;
-      case 14: GemvPark<3, 3, 0>::run(lane, task); return;
-      case 15: GemvPark<3, 3, 1>::run(lane, task); return;
-      case 16: Gather<2, 32>::run(lane, task); return;
-      case 18: GemvResume<2, 2>::run(lane, task); return;
-      case 20: Attend<2, 0, 1, 0>::run(lane, task); return;
-      case 21: Append<0>::run(lane, task); return;
-      case 26: Sample::run(lane, task); return;
-    }
+    if ((0x4u >> task.opcode()) & 1) { Gemv<4, 0>::run(lane, task, 1, 0, 0); return; }
+    if ((0xc000u >> task.opcode()) & 1) { Gemv<3, 0>::run(lane, task, 1, (0x2u >> (task.opcode() - 14)) & 1, 1); return; }
+    if ((0x40000u >> task.opcode()) & 1) { Gemv<2, 0>::run(lane, task, 1, 1, 0); return; }
+    if ((0x200u >> task.opcode()) & 1) { AddPostNorm<4, 1, 64>::run(lane, task); return; }
+    if ((0x80u >> task.opcode()) & 1) { Gather<4, 64>::run(lane, task); return; }
+    if ((0x1000u >> task.opcode()) & 1) { Gather<3, 48>::run(lane, task); return; }
+    if ((0x10000u >> task.opcode()) & 1) { Gather<2, 32>::run(lane, task); return; }
+    if ((0x1u >> task.opcode()) & 1) { EmbedNorm<4>::run(lane, task); return; }
+    if ((0x20u >> task.opcode()) & 1) { Attend<2, 32, 1, 0>::run(lane, task); return; }
+    if ((0x40u >> task.opcode()) & 1) { Combine::run(lane, task); return; }
+    if ((0x800u >> task.opcode()) & 1) { Append<32>::run(lane, task); return; }
+    if ((0x100000u >> task.opcode()) & 1) { Attend<2, 0, 1, 0>::run(lane, task); return; }
+    if ((0x200000u >> task.opcode()) & 1) { Append<0>::run(lane, task); return; }
+    if ((0x4000000u >> task.opcode()) & 1) { Sample::run(lane, task); return; }
   }
   static __device__ __forceinline__ bool epilogue(EpilogueLane& lane, const Task& task) {
-    switch (task.opcode()) {
-      case 3: return Publish<1, 0, 0>::run(lane, task);
-      case 8: return Publish<0, 0, 0>::run(lane, task);
-      case 10: return Publish<1, 1, 0>::run(lane, task);
-      case 22: return KvRelease::run(lane, task);
-      case 24: return Head::run(lane, task);
-      case 25: return PublishBest::run(lane, task);
-    }
+    if ((0x508u >> task.opcode()) & 1) { return Publish::run(lane, task, (0x81u >> (task.opcode() - 3)) & 1, (0x80u >> (task.opcode() - 3)) & 1, 0); }
+    if ((0x400000u >> task.opcode()) & 1) { return KvRelease::run(lane, task); }
+    if ((0x1000000u >> task.opcode()) & 1) { return Head::run(lane, task); }
+    if ((0x2000000u >> task.opcode()) & 1) { return PublishBest::run(lane, task); }
     return true;
   }
 };

@@ -55,37 +55,28 @@ __device__ __forceinline__ float logit_of(float logit) { return logit; }
 namespace amk {
 struct Program {
   static __device__ __forceinline__ bool stream(StreamLane& lane, const Task& task) {
-    switch (task.opcode()) {
-      case 1: return CopyTape<4, 4>::run(lane, task);
-      case 4: return CopyKv<0>::run(lane, task);
-      case 13: return CopyTape<8, 8>::run(lane, task);
-      case 16: return KvAcquire::run(lane, task);
-    }
+    if ((0x2002u >> task.opcode()) & 1) { return CopyTape::run(lane, task, task.opcode() == 13 ? 8 : 4, task.opcode() == 13 ? 8 : 4); }
+    if ((0x10u >> task.opcode()) & 1) { return CopyKv<0>::run(lane, task); }
+    if ((0x10000u >> task.opcode()) & 1) { return KvAcquire::run(lane, task); }
     return true;
   }
   static __device__ __forceinline__ void compute(ComputeLane& lane, const Task& task) {
-    switch (task.opcode()) {
-      case 0: EmbedNorm<4>::run(lane, task); return;
-      case 2: Gemv<4, 4>::run(lane, task); return;
-      case 5: Attend<2, 0, 1, 0>::run(lane, task); return;
-      case 6: Combine::run(lane, task); return;
-      case 7: Gather<4, 64>::run(lane, task); return;
-      case 9: AddNorm<4, 1, 64>::run(lane, task); return;
-      case 11: Append<0>::run(lane, task); return;
-      case 12: Gather<8, 128>::run(lane, task); return;
-      case 14: Gemv<8, 8>::run(lane, task); return;
-      case 19: Sample::run(lane, task); return;
-    }
+    if ((0x4u >> task.opcode()) & 1) { Gemv<4, 0>::run(lane, task, 1, 0, 0); return; }
+    if ((0x4000u >> task.opcode()) & 1) { Gemv<8, 0>::run(lane, task, 1, 0, 0); return; }
+    if ((0x200u >> task.opcode()) & 1) { AddNorm<4, 1, 64>::run(lane, task); return; }
+    if ((0x80u >> task.opcode()) & 1) { Gather<4, 64>::run(lane, task); return; }
+    if ((0x1000u >> task.opcode()) & 1) { Gather<8, 128>::run(lane, task); return; }
+    if ((0x1u >> task.opcode()) & 1) { EmbedNorm<4>::run(lane, task); return; }
+    if ((0x20u >> task.opcode()) & 1) { Attend<2, 0, 1, 0>::run(lane, task); return; }
+    if ((0x40u >> task.opcode()) & 1) { Combine::run(lane, task); return; }
+    if ((0x800u >> task.opcode()) & 1) { Append<0>::run(lane, task); return; }
+    if ((0x80000u >> task.opcode()) & 1) { Sample::run(lane, task); return; }
   }
   static __device__ __forceinline__ bool epilogue(EpilogueLane& lane, const Task& task) {
-    switch (task.opcode()) {
-      case 3: return Publish<1, 0, 0>::run(lane, task);
-      case 8: return Publish<0, 0, 0>::run(lane, task);
-      case 10: return Publish<1, 1, 0>::run(lane, task);
-      case 15: return KvRelease::run(lane, task);
-      case 17: return Head::run(lane, task);
-      case 18: return PublishBest::run(lane, task);
-    }
+    if ((0x508u >> task.opcode()) & 1) { return Publish::run(lane, task, (0x81u >> (task.opcode() - 3)) & 1, (0x80u >> (task.opcode() - 3)) & 1, 0); }
+    if ((0x8000u >> task.opcode()) & 1) { return KvRelease::run(lane, task); }
+    if ((0x20000u >> task.opcode()) & 1) { return Head::run(lane, task); }
+    if ((0x40000u >> task.opcode()) & 1) { return PublishBest::run(lane, task); }
     return true;
   }
 };
