@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autoresearch.journal import Event
+from autoresearch.loads import by_load
 
 BASELINE = "baseline"
 KEPT = "kept"
@@ -58,10 +59,9 @@ class Trial:
         """Whether it never ran to a measurement: nothing is to be had in this direction."""
         return self.verdict in (REJECTED, QUARANTINED) and self.log_ratio is None
 
-    def ratios(self, phase: str) -> list[float]:
-        """The log ratios of a phase that count, in order."""
-        pairs = self.pairs.get(phase, {})
-        return [pairs[i]["log_ratio"] for i in sorted(pairs) if pairs[i]["valid"]]
+    def loads(self, phase: str) -> list[list[float]]:
+        """The log ratios of a phase that count, load by load."""
+        return by_load(self.pairs.get(phase, {}))
 
 
 @dataclass

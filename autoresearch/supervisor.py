@@ -117,11 +117,12 @@ class Supervisor:
         incumbent = self.incumbent
         if incumbent.number != baseline.number and incumbent.night < self.current.number:
             self._remeasure(incumbent, baseline)
-        if self.settings.aa_pairs and not self.current.panel:
+        if self.settings.aa_loads and not self.current.panel:
             result = run_panel(self.runs, self.incumbent)
             self._say(
-                f"A/A: kept {result['kept']} of {result['comparisons']} comparisons over {result['pairs']} pairs "
-                f"(false-keep rate at most {result['kept_upper']:.1%} at 95 %)"
+                f"A/A: kept {result['kept']} of {result['comparisons']} comparisons over {result['pairs']} pairs in "
+                f"{result['loads']} loads (false-keep rate at most {result['kept_upper']:.1%} at 95 %); sd of a load "
+                f"{result['load_sd']:.2%}, of a pair {result['pair_sd']:.2%}"
             )
 
     def _baseline(self) -> Trial:
@@ -280,7 +281,9 @@ class Supervisor:
         seen = compare_with_baseline(self.runs, winner, self.baseline, "headline")
         self.study.add("headline", seen)
         interval = f"{factor(seen['log_ratio']):.4f}x [{factor(seen['high']):.4f}, {factor(seen['low']):.4f}]"
-        self._say(f"trial {winner.number} against the default: {interval} ({seen['pairs']} pairs)")
+        self._say(
+            f"trial {winner.number} against the default: {interval} ({seen['pairs']} pairs in {seen['loads']} loads)"
+        )
         return seen
 
     def _end(self, outcome: Outcome) -> None:
