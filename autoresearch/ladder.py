@@ -167,10 +167,11 @@ class Ladder:
         energy = worker.call("energy", {}, self.settings.deadline("energy")) if seen.decision == "faster" else {}
         with self.study.lock:
             current = self.study.history.incumbent(self.subject.key)
-            if current is not None and current.number != incumbent.number:
-                return  # another worker's candidate was kept meanwhile: measure against that one
-            kept = KEPT if seen.decision == "faster" else REJECTED
-            self._measured_verdict(trial, incumbent, seen, "confirm", kept, energy=energy)
+            if seen.decision != "faster":
+                self._measured_verdict(trial, incumbent, seen, "confirm", REJECTED)
+            elif current is None or current.number == incumbent.number:
+                self._measured_verdict(trial, incumbent, seen, "confirm", KEPT, energy=energy)
+            # Else another worker's candidate was kept meanwhile: the next attempt measures against that one.
 
     # Verdicts
 

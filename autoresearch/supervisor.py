@@ -150,8 +150,10 @@ class Supervisor:
 
     def _remeasure(self, winner: Trial, baseline: Trial) -> None:
         """An earlier night's winner counts only after it has won again."""
-        seen = compare_with_baseline(self.runs, winner, baseline, "recheck")
-        self.study.add("recheck", seen)
+        seen = self.current.recheck
+        if seen is None:
+            seen = compare_with_baseline(self.runs, winner, baseline, "recheck")
+            self.study.add("recheck", seen)
         if seen["high"] < 0:
             return
         self.study.add("demoted", {"trial": winner.number, "to": baseline.number, "reason": "it did not win again"})

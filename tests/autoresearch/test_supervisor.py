@@ -234,6 +234,23 @@ def test_addresses_are_no_gain_and_hide_none(tmp_path: Path) -> None:
     assert factor(headline["high"]) < 1 / 0.96 < factor(headline["low"])
 
 
+def test_alpha_is_shared_among_those_that_are_confirmed(tmp_path: Path) -> None:
+    made, _ = night(tmp_path, {"stocked": 8}, {"compute_warps": 4}, {"in_flight": 8}, {"stocked": 10})
+    assert [t.ordinal for t in trials(made)] == [None, None, None, 1, 2]
+    assert [t.detail["alpha"] for t in trials(made)[3:]] == pytest.approx([0.05 / 2, 0.05 / 6])
+
+
+def test_an_old_winner_is_measured_once_a_night(tmp_path: Path) -> None:
+    night(tmp_path, {"in_flight": 8})
+    for resume in (False, True):  # the second is a restart in the middle of the night
+        made = supervisor(tmp_path, write_script(tmp_path))
+        with made.night(resume):
+            made.prelude()
+    kinds = Counter(event.kind for event in made.study.journal.events())
+    assert (kinds["resumed"], kinds["recheck"]) == (1, 1)
+    assert made.incumbent.number == 2
+
+
 def test_two_lanes_at_once(tmp_path: Path) -> None:
     made = supervisor(tmp_path, write_script(tmp_path), settings(trials=4), size=2)
     made.run(Listed({"in_flight": 8}, {"stocked": 10}, {"stocked": 8}, {"compute_warps": 4}))
