@@ -107,6 +107,7 @@ class GpuEngine:
         """A CUDA rig."""
         from amk.verify.cuda_rig import CudaRig
 
+        _ = self._context  # from the first machine on
         return CudaRig(build.tables, build.cubin, model, compile_source=self._compile)
 
     def prepare(self, build: Build) -> None:

@@ -45,7 +45,7 @@ class Settings:
 
     The screening loads anew as well. It is a cheap look, but a final one for what it refuses: within one load, the
     addresses would refuse many candidates that gain somewhat more than `min_gain` for good, and let pass as many that
-    gain less, each of which costs a second process. What is clearly slower is gone after four loads.
+    gain less, each of which costs a second process. What is clearly slower is gone after three loads.
     """
 
     hours: float | None = None

@@ -33,7 +33,7 @@ class NoSpacer:
 class GpuSpacer:
     """A spacer in the memory of the context's GPU. Where it does not fit it is smaller or nothing: it never fails.
 
-    An allocator that gets back what it gave hands out the same addresses again, so that loading anew alone would change
+    An allocator that gets back what it gave may hand out the same addresses again, and loading anew alone would change
     nothing. Hence two allocations of a random size: whole pages, which move the weights and the K/V cache, and a part
     of a page, which moves what shares pages: mailboxes, tables, norms.
     """
