@@ -48,6 +48,7 @@ def config_from_gguf(file: GgufFile, settings: GgufSettings, arch: GgufArch, div
     _check_keys(settings, arch)
     config: dict[str, Any] = {"architectures": [arch.architecture], "model_type": arch.model_type, **arch.fixed}
     config |= {name: settings.integer(key, 0) for key, name in _RENAMED.items() if key in settings}
+    config.setdefault("num_key_value_heads", config.get("num_attention_heads"))
     config |= {name: settings.number(key, 0.0) for key, name in arch.renamed.items() if key in settings}
     config |= arch.derive(settings)
     config |= windows_config(settings, arch.windows) if arch.windows else {}
