@@ -111,7 +111,7 @@ class GgufCheckpoint:
         heads, kv_heads = self._heads()
         size = self._config["head_dim"]
         rows = (heads * size, kv_heads * size, kv_heads * size)
-        if not tensor.shape or tensor.shape[0] != sum(rows):
+        if sum(rows) == 0 or tensor.shape[:1] != (sum(rows),):
             raise UnsupportedModelError(
                 f"{self.file.path}: tensor {tensor.name} has shape {list(tensor.shape)}, the metadata asks for "
                 f"{sum(rows)} rows; the file is damaged, download it again"
@@ -121,7 +121,7 @@ class GgufCheckpoint:
     def _heads(self) -> tuple[int, int]:
         """(query heads, K/V heads)."""
         heads: int = self._config.get("num_attention_heads", 1)
-        return heads, self._config.get("num_key_value_heads", heads)
+        return heads, self._config["num_key_value_heads"] or heads
 
     def _dequantise(self, tensor: GgufTensor, start: int = 0, stop: int | None = None) -> npt.NDArray[np.float32]:
         """fp32 [rows, cols] of rows start..stop-1; the rest of the file is not touched."""
