@@ -30,6 +30,7 @@ _EVIDENCE: Mapping[str, type | tuple[type, ...]] = {
     "high": float,
     "alpha": float,
     "pairs": int,
+    "loads": int,
     "default": dict,
     "workload": list,
     "max_seq": int,
@@ -210,8 +211,8 @@ def _check_evidence(evidence: Any) -> None:
     low, factor, high = (evidence[name] for name in ("low", "factor", "high"))
     if not (1.0 < low <= factor <= high and math.isfinite(high)):
         raise ValueError(f"evidence: {factor} [{low}, {high}] is no improvement")
-    if evidence["pairs"] < 1 or not 0 < evidence["alpha"] < 1 or evidence["max_seq"] < 1:
-        raise ValueError("evidence: pairs, alpha or max_seq is out of range")
+    if not 1 <= evidence["loads"] <= evidence["pairs"] or not 0 < evidence["alpha"] < 1 or evidence["max_seq"] < 1:
+        raise ValueError("evidence: pairs, loads, alpha or max_seq is out of range")
     if not _is_hex(evidence["kernels_sha256"], 64) or not _is_hex(evidence["commit"].removesuffix("+"), 40):
         raise ValueError("evidence: kernels_sha256 or commit is no hash")
     date.fromisoformat(evidence["date"])

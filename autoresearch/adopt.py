@@ -68,6 +68,7 @@ def _evidence(
         "high": factor(headline["low"]),
         "alpha": float(headline["alpha"]),
         "pairs": headline["pairs"],
+        "loads": headline["loads"],
         "default": dict(default),
         "workload": subject.workload,
         "max_seq": subject.max_seq,

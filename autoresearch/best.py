@@ -42,6 +42,7 @@ def _factors(headline: dict[str, Any]) -> dict[str, Any]:
         "low": factor(headline["high"]),
         "high": factor(headline["low"]),
         "pairs": headline["pairs"],
+        "loads": headline["loads"],
         "alpha": headline["alpha"],
     }
 

@@ -141,6 +141,7 @@ def _direct(seen: dict[str, Any]) -> dict[str, Any]:
         "interval": [factor(seen["high"]), factor(seen["low"])],
         "confidence": 1 - seen["alpha"],
         "pairs": seen["pairs"],
+        "loads": seen["loads"],
         "note": f"{what}, {seen['mode']} directly against the default in a fresh process",
     }
 

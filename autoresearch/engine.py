@@ -14,6 +14,7 @@ from amk.errors import DeviceError
 from amk.model.source import Model
 from amk.runtime.machine import Launch, Machine
 from amk.verify.rig import CpuRig, Rig
+from autoresearch.spacer import GpuSpacer, NoSpacer, Spacer
 from autoresearch.telemetry import Telemetry
 from autoresearch.workload import Point
 from schedule_ir import Tables
@@ -55,6 +56,9 @@ class Engine(Protocol):
     def prepare(self, build: Build) -> None:
         """Compile ahead what the gates will need beside the kernel itself."""
 
+    def spacer(self, share: float) -> Spacer:
+        """Take memory, so that what is loaded next lies elsewhere; `share` in [0, 1) of the most. Never fails."""
+
     def settle(self, machine: Machine) -> None:
         """Before the first timing: make machines alike that have done different things."""
 
@@ -91,15 +95,28 @@ class GpuEngine:
         """Opened when first asked: a worker that waits for its turn leaves the driver alone."""
         return Telemetry()
 
+    @cached_property
+    def _context(self) -> Any:
+        """The primary context, held until the process ends: without a holder every load would make it anew."""
+        from amk.runtime.cuda.driver import call, driver
+
+        call(driver().cuInit, 0)
+        return call(driver().cuDevicePrimaryCtxRetain, call(driver().cuDeviceGet, 0))
+
     def rig(self, build: Build, model: Model) -> Rig:
         """A CUDA rig."""
         from amk.verify.cuda_rig import CudaRig
 
+        _ = self._context  # from the first machine on
         return CudaRig(build.tables, build.cubin, model, compile_source=self._compile)
 
     def prepare(self, build: Build) -> None:
         """The kernel with injected delays, into the cache."""
         self._compile(emit_source(build.program, delays=True), build.program.target)
+
+    def spacer(self, share: float) -> Spacer:
+        """In the memory of the first GPU."""
+        return GpuSpacer(self._context, share)
 
     def settle(self, machine: Machine) -> None:
         """The same random K/V for everyone: rows of zeros draw less power than real ones."""
@@ -160,7 +177,7 @@ class GpuEngine:
 def _decode(machine: Machine | None, point: Point) -> int:
     """Decode the point's tokens; how many there were."""
     if machine is None:
-        raise DeviceError("nothing is loaded; open the candidate first")
+        raise DeviceError("nothing is loaded; ask for load first")
     launch = Launch(point.pos, [17 % machine.vocab], point.steps, 0)
     return machine.run(launch, lambda _: None).steps_done
 
@@ -180,6 +197,10 @@ class ModelEngine:
 
     def prepare(self, build: Build) -> None:
         """Nothing: the CPU runtime has one thread to delay."""
+
+    def spacer(self, share: float) -> Spacer:  # noqa: ARG002
+        """Nothing: a prediction has no addresses."""
+        return NoSpacer()
 
     def settle(self, machine: Machine) -> None:
         """Nothing: no machine is timed."""

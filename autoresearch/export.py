@@ -32,7 +32,10 @@ def trial_lines(history: History, space: Space) -> Iterator[str]:
 
 
 def trial_record(history: History, trial: Trial, space: Space) -> dict[str, Any]:
-    """A trial: subject, submission, edits, verdict, witness, regions touched, raw pairs, reward."""
+    """A trial: subject, submission, edits, verdict, witness, regions touched, raw pairs with their loads, reward.
+
+    `counted` is how many pairs and loads the interval is of.
+    """
     subject = history.subjects[trial.subject]
     return {
         "trial": trial.number,
@@ -53,6 +56,7 @@ def trial_record(history: History, trial: Trial, space: Space) -> dict[str, Any]
         "witness": trial.detail.get("witness", ""),
         "log_ratio": trial.log_ratio,
         "interval": [trial.detail.get("low"), trial.detail.get("high")],
+        "counted": {name: trial.detail.get(name) for name in ("pairs", "loads")},
         "pairs": {phase: [pairs[i] for i in sorted(pairs)] for phase, pairs in trial.pairs.items()},
         "passed": sorted(trial.passed),
         "gpu_seconds": round(trial.gpu_seconds, 3),

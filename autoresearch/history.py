@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autoresearch.journal import Event
+from autoresearch.loads import by_load
 
 BASELINE = "baseline"
 KEPT = "kept"
@@ -58,10 +59,9 @@ class Trial:
         """Whether it never ran to a measurement: nothing is to be had in this direction."""
         return self.verdict in (REJECTED, QUARANTINED) and self.log_ratio is None
 
-    def ratios(self, phase: str) -> list[float]:
-        """The log ratios of a phase that count, in order."""
-        pairs = self.pairs.get(phase, {})
-        return [pairs[i]["log_ratio"] for i in sorted(pairs) if pairs[i]["valid"]]
+    def loads(self, phase: str) -> list[list[float]]:
+        """The log ratios of a phase that count, load by load."""
+        return by_load(self.pairs.get(phase, {}))
 
 
 @dataclass
@@ -78,6 +78,7 @@ class Night:
     agent_tokens: int = 0
     agent_money: float = 0.0
     panel: list[dict[str, Any]] = field(default_factory=list)
+    recheck: dict[str, Any] | None = None
     headline: dict[str, Any] | None = None
     infrastructure: list[str] = field(default_factory=list)
     code: dict[str, Any] = field(default_factory=dict)
@@ -92,7 +93,7 @@ class History:
     subjects: dict[str, dict[str, Any]] = field(default_factory=dict)
     incumbents: dict[str, int] = field(default_factory=dict)
     baselines: dict[str, int] = field(default_factory=dict)
-    screened: dict[str, int] = field(default_factory=dict)
+    confirmations: dict[str, int] = field(default_factory=dict)
     lineage: dict[str, list[int]] = field(default_factory=dict)
     panels: dict[tuple[int, str], dict[int, dict[str, Any]]] = field(default_factory=dict)
     workers: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -172,9 +173,9 @@ def _passed(history: History, event: Event) -> None:
     trial = _trial(history, event)
     trial.passed[str(event.phase)] = event.body
     trial.open_runs = 0
-    if event.phase == "gates":
-        history.screened[event.subject] = history.screened.get(event.subject, 0) + 1
-        trial.ordinal = history.screened[event.subject]
+    if event.phase == "full gates" and event.subject in history.baselines:
+        history.confirmations[event.subject] = history.confirmations.get(event.subject, 0) + 1
+        trial.ordinal = history.confirmations[event.subject]
 
 
 def _pair(history: History, event: Event) -> None:
@@ -239,6 +240,10 @@ def _panel(history: History, event: Event) -> None:
     history.nights[event.night].panel.append(event.body)
 
 
+def _recheck(history: History, event: Event) -> None:
+    history.nights[event.night].recheck = event.body
+
+
 def _headline(history: History, event: Event) -> None:
     history.nights[event.night].headline = event.body
 
@@ -276,6 +281,7 @@ _HANDLERS = {
     "verdict": _verdict,
     "demoted": _demoted,
     "panel": _panel,
+    "recheck": _recheck,
     "headline": _headline,
     "agent": _agent,
     "infrastructure": _infrastructure,

@@ -18,7 +18,8 @@ from typing import Any
 
 from autoresearch.errors import JournalError
 
-FORMAT = 1
+FORMAT = 2
+"""2: every pair names its load."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS events (
   seq INTEGER PRIMARY KEY AUTOINCREMENT,

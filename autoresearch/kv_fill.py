@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ BLOCK_BYTES = 8 << 20
 """Repeated to fill the cache."""
 
 
+@cache
 def random_values(kv_dtype: str, size: int) -> npt.NDArray[Any]:
-    """`size` values of unit variance and mean zero, as the cache stores them."""
+    """`size` values of unit variance and mean zero, as the K/V cache stores them. Kept: every load asks for them."""
     values = np.random.default_rng(SEED).standard_normal(size, np.float32)
     if kv_dtype == "bf16":
         return to_bf16(values)

@@ -24,7 +24,7 @@ from autoresearch.history import (
     Trial,
 )
 from autoresearch.link import Fleet, RefusedError, Worker, WorkerLostError
-from autoresearch.measure import Measurement, measure
+from autoresearch.measure import Comparison, Measurement
 from autoresearch.runs import Runs
 from autoresearch.settings import Settings
 from autoresearch.stats import spent_alpha
@@ -154,7 +154,7 @@ class Ladder:
 
     def _screen(self, trial: Trial, incumbent: Trial, worker: Worker) -> bool:
         phase = f"screen/{incumbent.number}"
-        seen = measure(self.runs, worker, trial.number, phase, self.settings.screening)
+        seen = Comparison(self.runs, worker, trial.number, phase).until(self.settings.screening)
         if seen.decision == "faster":
             return True
         self._measured_verdict(trial, incumbent, seen, "screen", REJECTED)
@@ -163,14 +163,15 @@ class Ladder:
     def _confirm(self, trial: Trial, incumbent: Trial, worker: Worker) -> None:
         assert trial.ordinal is not None
         rule = self.settings.confirmation(spent_alpha(self.settings.alpha, trial.ordinal))
-        seen = measure(self.runs, worker, trial.number, f"confirm/{incumbent.number}", rule)
+        seen = Comparison(self.runs, worker, trial.number, f"confirm/{incumbent.number}").until(rule)
         energy = worker.call("energy", {}, self.settings.deadline("energy")) if seen.decision == "faster" else {}
         with self.study.lock:
             current = self.study.history.incumbent(self.subject.key)
-            if current is not None and current.number != incumbent.number:
-                return  # another worker's candidate was kept meanwhile: measure against that one
-            kept = KEPT if seen.decision == "faster" else REJECTED
-            self._measured_verdict(trial, incumbent, seen, "confirm", kept, energy=energy)
+            if seen.decision != "faster":
+                self._measured_verdict(trial, incumbent, seen, "confirm", REJECTED)
+            elif current is None or current.number == incumbent.number:
+                self._measured_verdict(trial, incumbent, seen, "confirm", KEPT, energy=energy)
+            # Else another worker's candidate was kept meanwhile: the next attempt measures against that one.
 
     # Verdicts
 

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from autoresearch.errors import InfrastructureError
 from autoresearch.history import STRIKES, Trial
 from autoresearch.link import RefusedError, Worker, WorkerLostError
-from autoresearch.measure import add_pair, measure
+from autoresearch.measure import Comparison, enough
 from autoresearch.runs import Runs
-from autoresearch.stats import Rule, interval, proportion_upper
+from autoresearch.stats import Loads, Rule, interval, least_loads, proportion_upper, spread
 
 PANEL = "aa"
 T = TypeVar("T")
@@ -33,22 +33,21 @@ def guarded(runs: Runs, what: str, work: Callable[[], T]) -> T:
 
 
 def run_panel(runs: Runs, incumbent: Trial) -> dict[str, Any]:
-    """Compare the incumbent with itself over `aa_pairs` pairs. What would have been kept is a false keep."""
+    """Compare the incumbent with itself over `aa_loads` loads. What would have been kept is a false keep."""
     settings, number = runs.settings, -runs.study.journal.night
-    guarded(runs, "the A/A panel", lambda: _panel_pairs(runs, incumbent))
-    result = judge_panel(runs.ratios(number, PANEL), settings.confirmation(settings.alpha), settings.aa_window)
+    guarded(runs, "the A/A panel", lambda: _measure_panel(runs, incumbent))
+    window = max(settings.aa_window, least_loads(settings.alpha))  # fewer loads keep nothing, whatever they say
+    result = judge_panel(runs.loads(number, PANEL), settings.confirmation(settings.alpha), window)
     runs.study.add("panel", {**result, "trial": incumbent.number, "mode": runs.subject.mode})
     return result
 
 
-def _panel_pairs(runs: Runs, incumbent: Trial) -> None:
-    settings, number = runs.settings, -runs.study.journal.night
-    if runs.pair_count(number, PANEL) >= settings.aa_pairs:
+def _measure_panel(runs: Runs, incumbent: Trial) -> None:
+    number, loads = -runs.study.journal.night, runs.settings.aa_loads
+    if enough(runs, number, PANEL, loads):
         return
     with _facing(runs, incumbent, incumbent) as worker:
-        floors = runs.floors(worker)
-        for index in range(runs.pair_count(number, PANEL), settings.aa_pairs):
-            add_pair(runs, worker, number, PANEL, index, floors)
+        Comparison(runs, worker, number, PANEL).measure(loads)
 
 
 @contextmanager
@@ -60,42 +59,48 @@ def _facing(runs: Runs, candidate: Trial, incumbent: Trial) -> Iterator[Worker]:
             yield worker
 
 
-def judge_panel(ratios: list[float], rule: Rule, window: int) -> dict[str, Any]:
-    """Would any stretch of `window` pairs, or all pairs in one, have been kept at some point? Uncorrected alpha."""
-    windows = [ratios[i : i + window] for i in range(0, len(ratios) - window + 1, window)]
+def judge_panel(loads: Loads, rule: Rule, window: int) -> dict[str, Any]:
+    """Would any stretch of `window` loads, or all loads in one, have been kept at some point? Uncorrected alpha.
+
+    `load_sd` and `pair_sd` say what the addresses of a load are worth, and what the noise of a pair.
+    """
+    windows = [loads[i : i + window] for i in range(0, len(loads) - window + 1, window)]
     kept = sum(ever_kept(part, rule) for part in windows)
-    whole = interval(ratios, rule.alpha)
+    whole, sd = interval(loads, rule.alpha), spread(loads)
     return {
-        "pairs": len(ratios),
+        "pairs": whole.pairs,
+        "loads": whole.loads,
         "comparisons": len(windows),
         "kept": kept,
         "kept_upper": proportion_upper(kept, len(windows)),
-        "kept_over_all_pairs": ever_kept(ratios, rule),
+        "kept_over_all_loads": ever_kept(loads, rule),
         "estimate": whole.estimate,
-        "low": whole.low if whole.pairs > 1 and whole.low > -1e9 else None,
-        "high": whole.high if whole.pairs > 1 and whole.high < 1e9 else None,
+        "low": whole.low if math.isfinite(whole.low) else None,
+        "high": whole.high if math.isfinite(whole.high) else None,
+        "load_sd": sd.loads,
+        "pair_sd": sd.pairs,
         "alpha": rule.alpha,
     }
 
 
-def ever_kept(ratios: list[float], rule: Rule) -> bool:
-    """Whether the test, looking after every pair, would have said "faster" before it said anything else."""
-    for count in range(1, len(ratios) + 1):
-        decision = rule.decide(ratios[:count])
+def ever_kept(loads: Loads, rule: Rule) -> bool:
+    """Whether the test, looking after every load, would have said "faster" before it said anything else."""
+    for count in range(1, len(loads) + 1):
+        decision = rule.decide(loads[:count])
         if decision != "more":
             return decision == "faster"
     return False
 
 
 def compare_with_baseline(runs: Runs, winner: Trial, baseline: Trial, phase: str) -> dict[str, Any]:
-    """The winner against the default schedule in a fresh process: all pairs, no early stop."""
+    """The winner against the default schedule in a fresh process: all loads, no early stop."""
     name, number = f"{phase}/{winner.number}", -runs.study.journal.night
     what = f"trial {winner.number} against the default schedule"
     facts = guarded(runs, what, lambda: _compare(runs, winner, baseline, name))
     before = guarded(runs, "the default schedule's timeline", lambda: _timeline_of(runs, baseline))
-    seen = interval(runs.ratios(number, name), runs.settings.alpha)
+    seen = interval(runs.loads(number, name), runs.settings.alpha)
     if not math.isfinite(seen.low):
-        raise InfrastructureError(f"{what}: {seen.pairs} of its pairs count, the others were throttled; cool the GPU")
+        raise InfrastructureError(f"{what}: {seen.loads} of its loads count, the others were throttled; cool the GPU")
     return {
         "trial": winner.number,
         "baseline": baseline.number,
@@ -103,6 +108,7 @@ def compare_with_baseline(runs: Runs, winner: Trial, baseline: Trial, phase: str
         "low": seen.low,
         "high": seen.high,
         "pairs": seen.pairs,
+        "loads": seen.loads,
         "alpha": runs.settings.alpha,
         "date": datetime.now(UTC).date().isoformat(),
         "energy": facts["energy"],
@@ -113,17 +119,9 @@ def compare_with_baseline(runs: Runs, winner: Trial, baseline: Trial, phase: str
 
 
 def _compare(runs: Runs, winner: Trial, baseline: Trial, name: str) -> dict[str, Any]:
-    settings, number = runs.settings, -runs.study.journal.night
-    # A gain of nothing at alpha 0 is never decided, so the rule only counts pairs.
-    rule = Rule(
-        alpha=1e-300,
-        min_gain=0.0,
-        min_pairs=settings.headline_pairs,
-        max_pairs=settings.headline_pairs,
-        hopeless=1e-300,
-    )
+    settings = runs.settings
     with _facing(runs, winner, baseline) as worker:
-        measure(runs, worker, number, name, rule)
+        Comparison(runs, worker, -runs.study.journal.night, name).measure(settings.headline_loads)
         return {
             "energy": worker.call("energy", {}, settings.deadline("energy")),
             "machine": worker.call("machine", {}, settings.deadline("probe")),

@@ -1,4 +1,4 @@
-"""A trial once more: the same candidate against what it was compared with, in a fresh process, on fresh pairs."""
+"""A trial once more: the same candidate against what it was compared with, in a fresh process, on fresh loads."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 from amk.errors import UsageError
 from autoresearch.history import Trial, factor
-from autoresearch.measure import add_pair
+from autoresearch.measure import Comparison
 from autoresearch.panel import guarded
 from autoresearch.runs import Runs
-from autoresearch.stats import interval
+from autoresearch.stats import Loads, interval
 from autoresearch.supervisor import Supervisor
 
 
-def replay(supervisor: Supervisor, number: int, pairs: int) -> dict[str, Any]:
+def replay(supervisor: Supervisor, number: int, loads: int) -> dict[str, Any]:
     """Repeat a trial: what it said then, and what it says now. Its verdict stays as it is."""
     study, settings = supervisor.study, supervisor.settings
     trial = study.refresh().trials.get(number)
@@ -22,11 +22,11 @@ def replay(supervisor: Supervisor, number: int, pairs: int) -> dict[str, Any]:
     against = study.history.trials.get(trial.against or study.history.baselines.get(trial.subject, number), trial)
     with study.exclusive():
         study.journal.begin_night(trial.subject, max(study.history.nights), study.history.nights[trial.night].elapsed)
-        until = supervisor.runs.pair_count(-study.journal.night, f"replay/{number}") + pairs
-        content, gates, ratios = guarded(
+        until = len(supervisor.runs.loads(-study.journal.night, f"replay/{number}")) + loads
+        content, gates, measured = guarded(
             supervisor.runs, f"the replay of trial {number}", lambda: _again(supervisor.runs, trial, against, until)
         )
-    seen = interval(ratios, settings.alpha)
+    seen = interval(measured, settings.alpha)
     return {
         "trial": number,
         "verdict": trial.verdict,
@@ -41,15 +41,13 @@ def replay(supervisor: Supervisor, number: int, pairs: int) -> dict[str, Any]:
     }
 
 
-def _again(runs: Runs, trial: Trial, against: Trial, until: int) -> tuple[str, dict[str, Any], list[float]]:
-    """(content, gates, log ratios): pairs under a phase of their own, numbered on from earlier replays."""
+def _again(runs: Runs, trial: Trial, against: Trial, until: int) -> tuple[str, dict[str, Any], Loads]:
+    """(content, gates, log ratios by load): under a phase of their own, numbered on from earlier replays."""
     pseudo, phase, settings = -runs.study.journal.night, f"replay/{trial.number}", runs.settings
     with runs.worker(None, trial.spec, against.spec) as worker:
         content = worker.call("lower", {}, settings.deadline("lower"))["content"]
         worker.call("prepare", {"delays": False}, settings.deadline("prepare"))
         with runs.turn(None, worker):
             gates = worker.call("gates", {"full": False}, settings.deadline("gates"))
-            floors = runs.floors(worker)
-            for index in range(runs.pair_count(pseudo, phase), until):
-                add_pair(runs, worker, pseudo, phase, index, floors)
-    return content, gates, runs.ratios(pseudo, phase)
+            Comparison(runs, worker, pseudo, phase).measure(until)
+    return content, gates, runs.loads(pseudo, phase)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from amk.emit import CompiledKernel
-from amk.errors import RejectedProgramError
-from amk.lower import Knobs, lower
-from amk.model.source import Model, open_model
+from amk.errors import DeviceError
+from amk.model.source import open_model
 from amk.runtime.machine import Machine
 from amk.verify import GateResult, Level, run_gates
 from amk.verify.artifact import data_sheet_bandwidth
@@ -22,71 +19,24 @@ from amk.verify.floor import floor_ms
 from amk.verify.gates import BOUNDS, Bench, make_bench
 from amk.verify.logits import fresh_ids, logits_digest, run_at
 from amk.verify.oracle import relative_error
+from autoresearch.abba import CANDIDATE, INCUMBENT
 from autoresearch.cache import CompileCache, cached_oracle
-from autoresearch.engine import Build, Engine, GpuEngine, ModelEngine
+from autoresearch.engine import Engine, GpuEngine, ModelEngine
 from autoresearch.link import RefusedError
+from autoresearch.side import Compile, Side
+from autoresearch.spacer import Spacer
 from autoresearch.spec import content_hash
-from autoresearch.subject import Subject, subject_from_json
+from autoresearch.subject import subject_from_json
 from autoresearch.workload import Workload
-from schedule_ir import Tables, decode, encode
-from schedule_ir.codec import MalformedTablesError, from_json
-from schedule_ir.program import Program
 
 SMOKE_TOKENS = 4
 WARM_UP_SECONDS = 0.5
+"""Of the first load: first launches are slower, and so is a GPU that was idle, until its clocks are up."""
+
+REWARM_SECONDS = 0.1
+"""Of later ones: the clocks are up, caches and address translation start cold."""
+
 DEEP_SEED = 20_240_601
-Compile = Callable[[Program], CompiledKernel]
-
-
-class Side:
-    """A candidate or an incumbent: its tables, kernel and machine, each made when first needed."""
-
-    def __init__(self, spec: dict[str, Any], subject: Subject, model: Model, compiled: Compile) -> None:
-        self.spec, self._subject, self._model, self._compile = spec, subject, model, compiled
-        self.machine: Machine | None = None
-
-    @cached_property
-    def tables(self) -> Tables:
-        """Raises RefusedError where the setting does not lower, or the Program is for something else."""
-        try:
-            return self._submitted() if "program" in self.spec else self._lowered()
-        except (RejectedProgramError, MalformedTablesError) as error:
-            raise RefusedError("lower", str(error)) from error
-
-    def _lowered(self) -> Tables:
-        subject, knobs = self._subject, Knobs(**self.spec["knobs"])
-        return encode(lower(self._model.graph, subject.as_target(), subject.max_seq, subject.kv_dtype, knobs))
-
-    def _submitted(self) -> Tables:
-        """The header's target goes into the source as text, so it must be the subject's to the letter."""
-        tables, subject = from_json(self.spec["program"]), self._subject
-        program = decode(tables)
-        for name, got, due in (
-            ("target", asdict(program.target), subject.target),
-            ("kv_dtype", program.kv_dtype, subject.kv_dtype),
-            ("max_seq", program.config.get("max_seq"), subject.max_seq),
-        ):
-            if got != due:
-                raise MalformedTablesError(f"program has {name} {got!r}, the search is for {due!r}")
-        return tables
-
-    @cached_property
-    def program(self) -> Program:
-        """What the tables say."""
-        return decode(self.tables)
-
-    @cached_property
-    def kernel(self) -> CompiledKernel:
-        """The compiled kernel."""
-        try:
-            return self._compile(self.program)
-        except RejectedProgramError as error:
-            raise RefusedError("compile", str(error)[:2000]) from error
-
-    @cached_property
-    def build(self) -> Build:
-        """Ready to run."""
-        return Build(self.tables, self.program, self.kernel.cubin)
 
 
 def deep_question(objective: Workload, vocab: int) -> tuple[list[int], tuple[int, ...]]:
@@ -100,7 +50,8 @@ class Rungs:
 
     def __init__(self, engine: Engine | None = None, compiled: Compile | None = None) -> None:
         self._engine_override, self._compile_override = engine, compiled
-        self._warm = False
+        self._spacers: list[Spacer] = []
+        self._clocks_up = False
 
     def call(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Execute a request."""
@@ -138,9 +89,8 @@ class Rungs:
     def do_against(self, incumbent: dict[str, Any]) -> dict[str, Any]:
         """Compare with this incumbent from now on; lowers and compiles it, and takes no GPU."""
         if incumbent != self.incumbent.spec:
-            if self.incumbent.machine is not None and self.incumbent is not self.candidate:
-                self.incumbent.machine.close()
-            self.incumbent, self._warm = self._side(incumbent), False
+            self.incumbent.close()
+            self.incumbent = self._side(incumbent)
         _ = self.incumbent.build
         return {}
 
@@ -216,11 +166,35 @@ class Rungs:
         seconds = round(time.monotonic() - started, 3)
         return GateResult("logits at the workload's positions", error <= bound, detail, seconds)
 
+    @property
+    def _sides(self) -> dict[str, Side]:
+        return {INCUMBENT: self.incumbent, CANDIDATE: self.candidate}
+
+    def do_load(self, order: str, shares: list[float]) -> dict[str, Any]:
+        """Load both sides anew, in this order, a spacer of these shares before each, and warm up."""
+        if not self.engine.needs_machine:
+            return {}
+        sides = [self._sides[who] for who in order]
+        try:
+            self._place(sides, shares)
+        except DeviceError:
+            self._place(sides, [0.0] * len(sides))  # the memory may be full to the last spacer
+        self._warm_up(sides, REWARM_SECONDS if self._clocks_up else WARM_UP_SECONDS)
+        self._clocks_up = True
+        return {}
+
+    def _place(self, sides: list[Side], shares: list[float]) -> None:
+        for held in (*sides, *self._spacers):
+            held.close()
+        self._spacers.clear()
+        for side, share in zip(sides, shares, strict=True):
+            self._spacers.append(self.engine.spacer(share))
+            self._load(side)
+            self.engine.settle(self._machine(side))
+
     def do_block(self, order: str) -> dict[str, Any]:
-        """One pair: every point of the workload, in this order of the sides."""
-        sides = {"A": self.incumbent, "B": self.candidate}
-        if self.engine.needs_machine and not self._warm:
-            self._warm_up(list(sides.values()))
+        """One pair: every point of the workload, in this order of the sides, as they were loaded last."""
+        sides = self._sides
         if self.engine.needs_machine:
             self._row(sides[order[0]])  # not counted: the GPU was idle while the pair before was written down
         before, spoiled_before = self.engine.clocks()
@@ -232,16 +206,14 @@ class Rungs:
             "clocks": {"before": before, "after": after},
         }
 
-    def _warm_up(self, sides: list[Side]) -> None:
-        """First launches are slower, and so is a GPU that was idle: run both sides until its clocks are up."""
-        for side in sides:
-            self._load(side)
-            self.engine.settle(self._machine(side))
-        until = time.monotonic() + WARM_UP_SECONDS
-        while time.monotonic() < until:
+    def _warm_up(self, sides: list[Side], seconds: float) -> None:
+        """Run the sides in turns, each at least once."""
+        until = time.monotonic() + seconds
+        while True:
             for side in sides:
                 self._row(side)
-        self._warm = True
+            if time.monotonic() >= until:
+                return
 
     def _row(self, side: Side) -> list[float]:
         return [self.engine.time(side.build, side.machine, point) for point in self.objective.points]
@@ -256,8 +228,8 @@ class Rungs:
         """Joules per token of both sides at the last point of the workload."""
         point = self.objective.points[-1]
         sides = {"candidate": self.candidate, "incumbent": self.incumbent}
-        if self.engine.needs_machine and not self._warm:  # all pairs may be from before a restart
-            self._warm_up(list(sides.values()))
+        if self.incumbent.machine is None:  # all pairs may be from before a restart
+            self.do_load(INCUMBENT + CANDIDATE, [0.0, 0.0])
         return {name: self.engine.joules_per_token(side.machine, point) for name, side in sides.items()}
 
     def do_timeline(self, pos: int) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 from autoresearch.errors import InfrastructureError
 from autoresearch.history import Trial
 from autoresearch.link import Fleet, RefusedError, Worker, WorkerLostError
+from autoresearch.loads import by_load
 from autoresearch.settings import Settings, gate_seed
 from autoresearch.study import Study
 from autoresearch.subject import Subject
@@ -127,7 +128,10 @@ class Runs:
         """How many pairs were measured, the spoiled ones included: also the index of the next."""
         return len(self._pairs(trial, phase))
 
-    def ratios(self, trial: int, phase: str) -> list[float]:
-        """The log ratios that count, in order."""
-        pairs = self._pairs(trial, phase)
-        return [pairs[i]["log_ratio"] for i in sorted(pairs) if pairs[i]["valid"]]
+    def loads_begun(self, trial: int, phase: str) -> int:
+        """How many loads have pairs, those that do not count included: also the number of the next."""
+        return 1 + max((int(pair["load"]) for pair in self._pairs(trial, phase).values()), default=-1)
+
+    def loads(self, trial: int, phase: str) -> list[list[float]]:
+        """The log ratios that count, load by load."""
+        return by_load(self._pairs(trial, phase))

@@ -117,11 +117,12 @@ class Supervisor:
         incumbent = self.incumbent
         if incumbent.number != baseline.number and incumbent.night < self.current.number:
             self._remeasure(incumbent, baseline)
-        if self.settings.aa_pairs and not self.current.panel:
+        if self.settings.aa_loads and not self.current.panel:
             result = run_panel(self.runs, self.incumbent)
             self._say(
-                f"A/A: kept {result['kept']} of {result['comparisons']} comparisons over {result['pairs']} pairs "
-                f"(false-keep rate at most {result['kept_upper']:.1%} at 95 %)"
+                f"A/A: kept {result['kept']} of {result['comparisons']} comparisons over {result['pairs']} pairs in "
+                f"{result['loads']} loads (false-keep rate at most {result['kept_upper']:.1%} at 95 %); sd of a load "
+                f"{result['load_sd']:.2%}, of a pair {result['pair_sd']:.2%}"
             )
 
     def _baseline(self) -> Trial:
@@ -149,8 +150,10 @@ class Supervisor:
 
     def _remeasure(self, winner: Trial, baseline: Trial) -> None:
         """An earlier night's winner counts only after it has won again."""
-        seen = compare_with_baseline(self.runs, winner, baseline, "recheck")
-        self.study.add("recheck", seen)
+        seen = self.current.recheck
+        if seen is None:
+            seen = compare_with_baseline(self.runs, winner, baseline, "recheck")
+            self.study.add("recheck", seen)
         if seen["high"] < 0:
             return
         self.study.add("demoted", {"trial": winner.number, "to": baseline.number, "reason": "it did not win again"})
@@ -280,7 +283,9 @@ class Supervisor:
         seen = compare_with_baseline(self.runs, winner, self.baseline, "headline")
         self.study.add("headline", seen)
         interval = f"{factor(seen['log_ratio']):.4f}x [{factor(seen['high']):.4f}, {factor(seen['low']):.4f}]"
-        self._say(f"trial {winner.number} against the default: {interval} ({seen['pairs']} pairs)")
+        self._say(
+            f"trial {winner.number} against the default: {interval} ({seen['pairs']} pairs in {seen['loads']} loads)"
+        )
         return seen
 
     def _end(self, outcome: Outcome) -> None:

@@ -9,19 +9,23 @@ import pytest
 
 from amk.cli.main import cli
 from tests.families.cases import CASES
+from tests.families.gguf_cases import architectures_of
 
 README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- families:begin -->", "<!-- families:end -->"
 
 
 def families() -> str:
-    """A row per family: the models, and what its tests show."""
+    """A row per family: the models, llama.cpp's names of their GGUF files, and what its tests show."""
     rows: dict[str, tuple[str, list[str]]] = {}
     for case in CASES.values():
         _, shows = rows.setdefault(case.family, (case.models, []))
         shows.append(case.shows)
-    lines = [f"| {family} | {models} | {'; '.join(shows)} |" for family, (models, shows) in rows.items()]
-    return "\n".join(["| family | models | tested with |", "|---|---|---|", *lines])
+    lines = [
+        f"| {family} | {models} | {'; '.join(shows)} | {architectures_of(family) or 'no converter'} |"
+        for family, (models, shows) in rows.items()
+    ]
+    return "\n".join(["| family | models | tested with | GGUF |", "|---|---|---|---|", *lines])
 
 
 def test_families(update_golden: bool) -> None:

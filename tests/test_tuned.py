@@ -24,7 +24,7 @@ from tests.model.builders import CONFIG
 from tests.small import MAX_SEQ, small_model
 
 EVIDENCE: dict[str, Any] = {
-    "factor": 1.12, "low": 1.1, "high": 1.14, "alpha": 0.05, "pairs": 40, "default": asdict(Knobs()),
+    "factor": 1.12, "low": 1.1, "high": 1.14, "alpha": 0.05, "pairs": 40, "loads": 20, "default": asdict(Knobs()),
     "workload": [{"pos": 4032, "weight": 1.0, "steps": 32}], "max_seq": 4096, "model": "an example",
     "date": "2026-01-31", "commit": "0" * 40, "amk": "0.1.0", "kernels_sha256": "0" * 64,
     "machine": {"device": "an example"},
@@ -94,6 +94,7 @@ def test_a_table_comes_back_as_it_was_written(entry: Entry, tmp_path: Path) -> N
         ({"evidence": EVIDENCE | {"workload": []}}, "no points"),
         ({"evidence": EVIDENCE | {"workload": ["early"]}}, "no position"),
         ({"evidence": EVIDENCE | {"pairs": 0}}, "out of range"),
+        ({"evidence": EVIDENCE | {"loads": 41}}, "out of range"),
         ({"more": 1}, "not the fields"),
     ],
 )

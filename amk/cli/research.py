@@ -58,11 +58,13 @@ _NIGHT = (
     click.option("--gpu-seconds", type=click.FloatRange(min=0, min_open=True), metavar="S",
                  help="Budget of seconds in which a worker holds the GPU."),
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="S"),
-    click.option("--aa-pairs", type=click.IntRange(min=0), default=24, show_default=True,
-                 help="Pairs of the A/A panel."),
+    click.option("--aa-loads", type=click.IntRange(min=0), default=24, show_default=True,
+                 help="Loads of the A/A panel."),
+    click.option("--pairs-per-load", type=click.IntRange(min=1), default=2, show_default=True,
+                 help="Pairs until both sides are loaded anew."),
     click.option("--plateau", type=click.IntRange(min=1), default=80, show_default=True,
                  help="End after this many trials without an improvement."),
-    click.option("--min-gain", type=click.FloatRange(0, 0.5), default=0.003, show_default=True,
+    click.option("--min-gain", type=click.FloatRange(0, 0.5), default=0.005, show_default=True,
                  help="Smallest gain worth keeping, as a fraction."),
     click.option("--alpha", type=click.FloatRange(0, 0.5, min_open=True), default=0.05, show_default=True,
                  help="Chance that anything kept in the whole search is no gain."),
@@ -70,6 +72,11 @@ _NIGHT = (
                  help="Candidates on their way at once; one has the GPU [default: half the cores, at most 4]."),
     click.option("--learn-from", type=FOLDER, multiple=True, metavar="DIR", help="Other searches to learn from."),
 )  # fmt: skip
+
+NIGHTLY = (
+    "hours", "trials", "gpu_seconds", "seed", "aa_loads", "pairs_per_load", "plateau", "min_gain", "alpha",
+)  # fmt: skip
+"""Options of _NIGHT that are settings of the same name and default."""
 
 _PROPOSER = (
     click.option("--proposer", default="mixed", show_default=True, metavar="NAME|CMD",
@@ -204,10 +211,10 @@ def adopt(place: Path, mode: Any, table: Path | None, commit: str | None) -> Non
 @research.command()
 @directory
 @click.argument("trial", type=click.IntRange(min=1))
-@click.option("--pairs", type=click.IntRange(min=4), default=20, show_default=True)
+@click.option("--loads", type=click.IntRange(min=2), default=10, show_default=True)
 @click.option("--model", type=FOLDER, metavar="MODEL", help="Where the model lies now, if it was moved.")
 @json_option
-def replay(place: Path, trial: int, mode: Any, pairs: int, model: Path | None, as_json: bool) -> None:
+def replay(place: Path, trial: int, mode: Any, loads: int, model: Path | None, as_json: bool) -> None:
     """Check and measure a TRIAL of DIR again, in a fresh process; its verdict stays."""
     from autoresearch.replay import replay as replay_trial
     from autoresearch.session import last_settings, make_session, moved
@@ -215,7 +222,7 @@ def replay(place: Path, trial: int, mode: Any, pairs: int, model: Path | None, a
 
     study = find_study(place, mode)
     session = make_session(study, moved(study.subject, model), last_settings(study), _say)
-    facts = replay_trial(session.supervisor, trial, pairs)
+    facts = replay_trial(session.supervisor, trial, loads)
     if as_json:
         click.echo(json.dumps(facts))
         return
@@ -290,9 +297,9 @@ def _request(given: dict[str, Any]) -> Any:
 def _settings(given: dict[str, Any]) -> Settings:
     from autoresearch.settings import Settings
 
-    names = ("hours", "trials", "gpu_seconds", "seed", "aa_pairs", "plateau", "min_gain", "alpha", "proposer")
     return Settings(
-        **{name: given[name] for name in names},
+        **{name: given[name] for name in NIGHTLY},
+        proposer=given["proposer"],
         agent_tokens=given.get("llm_tokens"),
         agent_money=given.get("llm_money"),
         workers=given.get("workers", 1),

@@ -9,23 +9,23 @@ from amk.errors import UnsupportedModelError
 from amk.model.families import FAMILIES, Family
 from amk.model.refusals import refusal_reason
 
-SUPPORTED = tuple(FAMILIES)
+_BY_NAME = {name: family for family in FAMILIES.values() for name in (family.architecture, *family.old_names)}
+_BY_TYPE = {family.model_type: family for family in FAMILIES.values()}
 
 
 def family_of(config: Mapping[str, Any]) -> Family:
     """The family of a config. Raises UnsupportedModelError naming the architecture that it found and the reason."""
     found, model_type = config.get("architectures"), config.get("model_type")
-    by_type = {family.model_type: family for family in FAMILIES.values()}
-    if found is None and isinstance(model_type, str) and model_type in by_type:
-        return by_type[model_type]
+    if found is None and isinstance(model_type, str) and model_type in _BY_TYPE:
+        return _BY_TYPE[model_type]
     if not isinstance(found, list | tuple) or not found or not all(isinstance(name, str) for name in found):
         raise UnsupportedModelError(
             f"config.json: architectures = {found!r} (model_type {model_type!r}) names no architecture; {_supported()}"
         )
     for name in found:
-        if name not in FAMILIES:
+        if name not in _BY_NAME:
             raise UnsupportedModelError(f"architecture {name} is not supported: {refusal_reason(name)}; {_supported()}")
-    family = FAMILIES[found[0]]
+    family = _BY_NAME[found[0]]
     if model_type not in (None, family.model_type):
         raise UnsupportedModelError(
             f"config.json: model_type = {model_type!r} contradicts architectures = {list(found)}; "
@@ -35,4 +35,4 @@ def family_of(config: Mapping[str, Any]) -> Family:
 
 
 def _supported() -> str:
-    return "supported: " + ", ".join(SUPPORTED)
+    return "supported: " + ", ".join(FAMILIES)

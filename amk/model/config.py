@@ -50,6 +50,7 @@ PINNED_FIELDS: dict[str, tuple[Any, ...]] = {
     "use_qk_norm": (False, None),
     "qk_layernorm": (False, None),
     "rope_interleaved": (False, None),
+    "use_mrope": (False, None),
     "num_experts": (0, None),
     "num_local_experts": (0, None),
     "n_routed_experts": (0, None),

@@ -12,9 +12,12 @@ import numpy.typing as npt
 from amk.errors import UnsupportedModelError
 from amk.model.bf16 import to_bf16
 from amk.model.digest import Progress, files_digest
-from amk.model.gguf_arch import COMMON_TENSORS, GgufArch
-from amk.model.gguf_config import ROPE_TENSORS, arch_of_file, config_from_gguf, generation_from_gguf
+from amk.model.gguf_arch import COMMON_TENSORS, FUSED_QKV, GgufArch
+from amk.model.gguf_architectures import arch_of
+from amk.model.gguf_config import config_from_gguf, generation_from_gguf
 from amk.model.gguf_file import GgufFile, GgufTensor, read_gguf
+from amk.model.gguf_rope_config import ROPE_TENSORS
+from amk.model.gguf_settings import settings_of
 
 _GLOBAL = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -34,11 +37,14 @@ class GgufCheckpoint:
         self.file: GgufFile = read_gguf(path)
         self._progress = progress
         self._digest: str | None = None
-        self._arch = arch_of_file(self.file)
+        settings = settings_of(self.file)
+        self._arch = arch_of(settings)
         tensors = self.file.tensors
         divisors = {name: self._dequantise(tensors[name]).reshape(-1) for name in ROPE_TENSORS if name in tensors}
-        self._config = config_from_gguf(self.file, divisors)
-        self._tensors = {hf_name(name, self._arch): t for name, t in tensors.items() if name not in ROPE_TENSORS}
+        self._config = config_from_gguf(self.file, settings, self._arch, divisors)
+        self._tensors: dict[str, GgufTensor] = {}
+        for name, tensor in tensors.items():
+            self._tensors |= {} if name in ROPE_TENSORS else self._named(name, tensor)
 
     def config(self) -> dict[str, Any]:
         """The model's config.json, made from the metadata."""
@@ -89,6 +95,34 @@ class GgufCheckpoint:
             values = values - np.float32(self._arch.norm_offset)
         return self._unpermute(name, values)
 
+    def _named(self, name: str, tensor: GgufTensor) -> dict[str, GgufTensor]:
+        """A tensor of the file by its Hugging Face name; q, k and v by theirs where the file alone has them in one."""
+        match = _LAYER_NAME.fullmatch(name)
+        if match is None or match[2] != FUSED_QKV or FUSED_QKV in self._arch.tensors:
+            return {hf_name(name, self._arch): tensor}
+        sizes, begin, parts = self._qkv_rows(tensor), 0, {}
+        for letter, size in zip("qkv", sizes, strict=True):
+            parts[hf_name(f"blk.{match[1]}.attn_{letter}.{match[3]}", self._arch)] = tensor.rows(begin, begin + size)
+            begin += size
+        return parts
+
+    def _qkv_rows(self, tensor: GgufTensor) -> tuple[int, int, int]:
+        """How many rows of a fused tensor are q's, k's and v's."""
+        heads, kv_heads = self._heads()
+        size = self._config["head_dim"]
+        rows = (heads * size, kv_heads * size, kv_heads * size)
+        if sum(rows) == 0 or tensor.shape[:1] != (sum(rows),):
+            raise UnsupportedModelError(
+                f"{self.file.path}: tensor {tensor.name} has shape {list(tensor.shape)}, the metadata asks for "
+                f"{sum(rows)} rows; the file is damaged, download it again"
+            )
+        return rows
+
+    def _heads(self) -> tuple[int, int]:
+        """(query heads, K/V heads)."""
+        heads: int = self._config.get("num_attention_heads", 1)
+        return heads, self._config["num_key_value_heads"] or heads
+
     def _dequantise(self, tensor: GgufTensor, start: int = 0, stop: int | None = None) -> npt.NDArray[np.float32]:
         """fp32 [rows, cols] of rows start..stop-1; the rest of the file is not touched."""
         from gguf.constants import GGMLQuantizationType
@@ -103,11 +137,11 @@ class GgufCheckpoint:
     def _unpermute(self, name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if not self._arch.permuted:
             return values
+        heads, kv_heads = self._heads()
         if name.endswith(("q_proj.weight", "q_proj.bias")):
-            return unpermute(values, self._config["num_attention_heads"])
-        if name.endswith(("k_proj.weight", "k_proj.bias")):
-            heads = self._config.get("num_key_value_heads", self._config["num_attention_heads"])
             return unpermute(values, heads)
+        if name.endswith(("k_proj.weight", "k_proj.bias")):
+            return unpermute(values, kv_heads)
         return values
 
     def _tensor(self, name: str) -> GgufTensor:

@@ -34,6 +34,13 @@ class GgufTensor:
     start: int
     size: int
 
+    def rows(self, begin: int, end: int) -> GgufTensor:
+        """Rows begin..end-1 as a tensor of its own (elements, where there are no rows); blocks do not span rows."""
+        row = self.size // self.shape[0]
+        return GgufTensor(
+            self.name, (end - begin, *self.shape[1:]), self.qtype, self.start + begin * row, (end - begin) * row
+        )
+
 
 @dataclass(frozen=True)
 class GgufFile:

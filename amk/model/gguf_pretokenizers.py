@@ -15,16 +15,15 @@ if TYPE_CHECKING:
     from tokenizers.pre_tokenizers import PreTokenizer
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
-_LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+_ENDINGS, _BREAKS, _SPACES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)", r"\s*[\r\n]+", r"\s+(?!\S)|\s+"
+_BEFORE = r"[^\r\n\p{L}\p{N}]?"
+_LLAMA3 = rf"{_ENDINGS}|{_BEFORE}\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_BREAKS}|{_SPACES}"
 _QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+_SEED = _QWEN2.replace(r"[^\s\p{L}\p{N}]+[\r\n]*", r"[^\s\p{L}\p{N}\r\n]+")
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_TEKKEN = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*|\p{{N}}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+_SIGNS = rf" ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_BREAKS}|{_SPACES}"
+_TEKKEN = rf"{_BEFORE}{_UPPER}*{_LOWER}+|{_BEFORE}{_UPPER}+{_LOWER}*|\p{{N}}|{_SIGNS}"
+_GPT4O = rf"{_BEFORE}{_UPPER}*{_LOWER}+{_ENDINGS}?|{_BEFORE}{_UPPER}+{_LOWER}*{_ENDINGS}?|\p{{N}}{{1,3}}|{_SIGNS}"
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,8 @@ class PreTokenizerRule:
 
 _DIGITS_APART = PreTokenizerRule((r"\p{N}", _GPT2))
 _PLAIN = PreTokenizerRule((_GPT2,))
+_QWEN2_RULE = PreTokenizerRule((_QWEN2,))
+_CL100K = PreTokenizerRule((_LLAMA3,))
 _LLAMA3_RULE = PreTokenizerRule((_LLAMA3,), ignore_merges=True, add_bos=True)
 RULES: dict[str, PreTokenizerRule] = {
     "smollm": _DIGITS_APART,
@@ -52,13 +53,23 @@ RULES: dict[str, PreTokenizerRule] = {
     "gpt-2": _PLAIN,
     "mpt": _PLAIN,
     "olmo": _PLAIN,
+    "exaone4": _PLAIN,
+    "a.x-4.0": _PLAIN,
     "llama-bpe": _LLAMA3_RULE,
     "llama3": _LLAMA3_RULE,
     "llama-v3": _LLAMA3_RULE,
     "falcon3": _LLAMA3_RULE,
-    "qwen2": PreTokenizerRule((_QWEN2,)),
-    "dbrx": PreTokenizerRule((_LLAMA3,)),
-    "smaug-bpe": PreTokenizerRule((_LLAMA3,)),
+    "pixtral": _LLAMA3_RULE,
+    "midm-2.0": _LLAMA3_RULE,
+    "qwen2": _QWEN2_RULE,
+    "deepseek-r1-qwen": _QWEN2_RULE,
+    "megrez": _QWEN2_RULE,
+    "dbrx": _CL100K,
+    "smaug-bpe": _CL100K,
+    "chatglm-bpe": _CL100K,
+    "glm4": _CL100K,
+    "seed-coder": PreTokenizerRule((_SEED,)),
+    "gpt-4o": PreTokenizerRule((_GPT4O,)),
     "tekken": PreTokenizerRule((_TEKKEN,), ignore_merges=True, add_bos=True),
     "default": PreTokenizerRule((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")),
 }

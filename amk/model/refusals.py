@@ -34,7 +34,8 @@ _BY_REASON: dict[str, str] = {
     "it reads bytes in patches, not tokens": "Blt",
     _NO_GATE: "Arcee NanoChat Apertus Apertus1p5Text",
     "transformers has no code of its own for it, so there is nothing to compare with": """
-        MiniCPM InternLM InternLM2 InternLM3 Baichuan Aquila Orion Xverse DeciLM QWenLMHeadModel ChatGLM Telechat""",
+        MiniCPM InternLM InternLM2 InternLM3 Baichuan BaiChuan Aquila Orion Xverse DeciLM QWenLMHeadModel ChatGLM
+        ChatGLMModel Telechat Exaone Yi Phi3Small""",
     _MULTIMODAL: """
         Gemma3ForConditionalGeneration Mistral3ForConditionalGeneration Mllama Emu3 Fuyu Git Phi4Multimodal Moshi
         Musicgen MusicgenMelody TrOCR""",
@@ -46,7 +47,7 @@ _BY_REASON: dict[str, str] = {
         ReformerModelWithLMHead RemBert RoCBert RoFormer Roberta RobertaPreLayerNorm XLMRoberta XLMRobertaXL
         XLMWithLMHeadModel XLNetLMHeadModel Xmod""",
 }
-_SUFFIXES = ("ForCausalLM", "LMHeadModel", "WithLMHead", "ForConditionalGeneration", "Decoder")
+_SUFFIXES = ("ForCausalLM", "GLMModel", "LMHeadModel", "WithLMHead", "ForConditionalGeneration", "Decoder")
 
 
 def _named(short: str) -> str:

@@ -48,13 +48,10 @@ def parse_ropes_by_layer_type(
     """(rope of full-attention layers, rope of sliding ones), where scaling is for the full ones only (Gemma 3, OLMo 3).
 
     In the transformers-5 style `rope_parameters` holds one set of settings for each layer type; in the old style
-    `rope_scaling` and `rope_theta` are for the full layers, `rope_local_base_freq` for the sliding ones.
+    `rope_scaling` and `rope_theta` are for the full layers, `rope_local_base_freq` for the sliding ones. Raises
+    UnsupportedModelError.
     """
-    nested = config.get("rope_parameters")
-    if isinstance(nested, dict) and set(nested) <= set(_LAYER_TYPES):
-        full, local = (_nested(nested, name) for name in _LAYER_TYPES)
-    else:
-        full, local = _settings(config), {}
+    full, local = _by_layer_type(config)
     flat = {key: value for key, value in config.items() if key not in ("rope_parameters", "rope_scaling", "rope_theta")}
     theta = read_float(config, "rope_theta", theta)
     local_theta = read_float(config, "rope_local_base_freq", local_theta)
@@ -62,6 +59,23 @@ def parse_ropes_by_layer_type(
         _parse(flat, {"rope_theta": theta} | dict(full), head_dim, max_position, False, {}),
         _parse(flat, {"rope_theta": local_theta} | dict(local), head_dim, max_position, False, {}),
     )
+
+
+def _by_layer_type(config: Config) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Settings of full-attention layers and of sliding ones, as far as they are apart from the rest of the config.
+
+    transformers ignores one set of rope_parameters for all layers here, which cannot be what such a config means.
+    """
+    nested = config.get("rope_parameters") or {}
+    if not isinstance(nested, dict) or not set(nested) <= set(_LAYER_TYPES):
+        raise refused_value("rope_parameters", nested, f"an object with settings of {' and '.join(_LAYER_TYPES)}")
+    if nested and config.get("rope_scaling"):
+        raise UnsupportedModelError(
+            f"config.json: rope_parameters = {show(nested)} and rope_scaling = {show(config['rope_scaling'])} are of "
+            "different versions of transformers; keep one of them"
+        )
+    full, local = (_nested(nested, name) for name in _LAYER_TYPES)
+    return full if nested else _settings(config), local
 
 
 def _nested(settings: Mapping[str, Any], layer_type: str) -> Mapping[str, Any]:

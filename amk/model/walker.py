@@ -16,6 +16,8 @@ EMBED = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
 MOST_LAYERS = 1000
 """More than any model has."""
+_NULL_IS_ABSENT = ("rope_theta", "partial_rotary_factor")
+"""A null in these asks for the family's default; elsewhere it says that there is no such thing."""
 
 
 def walk(config: dict[str, Any], generation_config: dict[str, Any] | None = None) -> ModelGraph:
@@ -24,7 +26,8 @@ def walk(config: dict[str, Any], generation_config: dict[str, Any] | None = None
     Raises UnsupportedModelError naming the field, its value and what is supported.
     """
     family = family_of(config)
-    full = {**family.defaults, **config}
+    absent = {name for name in _NULL_IS_ABSENT if config.get(name) is None}
+    full = {**family.defaults, **{name: value for name, value in config.items() if name not in absent}}
     check_fields(full, family.reads, family.own_code)
     sizes, vocab = _sizes(full), read_int(full, "vocab_size")
     traits = family.traits(full, sizes)

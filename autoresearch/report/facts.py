@@ -33,7 +33,7 @@ def collect(history: History, subject: Subject, space: Space) -> dict[str, Any]:
         "verdicts": dict(Counter(trial.verdict or "unfinished" for trial in trials)),
         "panels": [{"night": night.number, **panel} for night in nights for panel in night.panel],
         "panel_total": panel_total(history, key),
-        "panel_ratios": [pair["log_ratio"] for pair in _panel_pairs(history, key)],
+        "panel_ratios": [(pair["load"], pair["log_ratio"]) for pair in _panel_pairs(history, key)],
         "nights": [_night(night) for night in nights],
         "timelines": _timelines(history, best),
         "clocks": clocks(history, key),
@@ -88,6 +88,7 @@ def panel_total(history: History, subject: str) -> dict[str, Any]:
     comparisons, kept = (sum(panel[name] for panel in panels) for name in ("comparisons", "kept"))
     return {
         "pairs": sum(panel["pairs"] for panel in panels),
+        "loads": sum(panel["loads"] for panel in panels),
         "comparisons": comparisons,
         "kept": kept,
         "rate": kept / comparisons if comparisons else None,

@@ -67,18 +67,19 @@ def _clipped(mark: dict[str, Any]) -> dict[str, Any]:
     return {**mark, "least": min(least, 1.0), "most": max(most, 1.0), "factor": factor}
 
 
-def ratio_chart(ratios: list[float]) -> list[dict[str, Any]]:
-    """Marks of the A/A log ratios, zero in the middle."""
+def ratio_chart(ratios: list[tuple[int, float]]) -> list[dict[str, Any]]:
+    """Marks of the A/A pairs, each (load, log ratio), zero in the middle; every other load is pale."""
     if not ratios:
         return []
-    most = max(abs(r) for r in ratios) or 1.0
+    most = max(abs(r) for _, r in ratios) or 1.0
     return [
         {
             "x": _scale(i, -1, len(ratios), WIDTH),
             "y": HEIGHT - _scale(r, -most, most, HEIGHT),
-            "label": f"pair {i + 1}: {math.expm1(r):+.3%}",
+            "pale": load % 2 == 1,
+            "label": f"pair {i + 1}, load {load + 1}: {math.expm1(r):+.3%}",
         }
-        for i, r in enumerate(ratios)
+        for i, (load, r) in enumerate(ratios)
     ]
 
 

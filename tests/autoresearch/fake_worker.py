@@ -2,7 +2,9 @@
 
     python fake_worker.py SCRIPT.json --parent PID
 
-The script: {"log": file, "latency": {knob: {value: factor}}, "noise": sd, "faults": {"METHOD knob=value": fault}}.
+The script: {"log": file, "latency": {knob: {value: factor}}, "noise": sd, "load_sd": sd, "throttled": [load, ..],
+"faults": {"METHOD knob=value": fault}}. `load_sd` is what the addresses of a load do to each side; the pairs of a
+throttled load do not count.
 A fault is one of the `fault_` methods; for "answer" it is nan or floor. Every executed method is logged.
 """
 
@@ -29,6 +31,8 @@ class FakeRungs:
     def __init__(self, script: dict[str, Any]) -> None:
         self.script, self.spec, self.incumbent = script, {}, {}
         self.random = random.Random(0)
+        self.offsets = {"A": 1.0, "B": 1.0}
+        self.loads = 0
 
     def call(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         if method == "begin":
@@ -107,14 +111,23 @@ class FakeRungs:
     def do_floors(self) -> dict[str, Any]:
         return {"floors": [0.01, 0.01]}
 
+    def do_load(self, order: str, shares: list[float]) -> dict[str, Any]:
+        placed = random.Random(repr((order, shares)))
+        self.offsets = {who: 1 + placed.gauss(0, self.script.get("load_sd", 0.0)) for who in order}
+        self.loads += 1
+        return {}
+
     def do_block(self, order: str) -> dict[str, Any]:
+        if not self.loads:
+            raise DeviceError("nothing is loaded; ask for load first")
         sides = {"A": self.incumbent, "B": self.spec}
-        samples = [[self.ms(sides[who]), 2 * self.ms(sides[who])] for who in order]
+        samples = [[k * self.offsets[who] * self.ms(sides[who]) for k in (1, 2)] for who in order]
         if self.script.get("faults", {}).get("answer") == "nan":
             samples[0][0] = -1.0
         if self.script.get("faults", {}).get("answer") == "floor":
             samples[0][0] = 0.001
-        return {"samples": samples, "valid": True, "clocks": {"before": {"sm_mhz": 1980}}}
+        valid = self.loads - 1 not in self.script.get("throttled", ())
+        return {"samples": samples, "valid": valid, "clocks": {"before": {"sm_mhz": 1980}}}
 
     def ms(self, setting: dict[str, int]) -> float:
         value = 1.0

@@ -65,7 +65,7 @@ def fleet(folder: Path, script: Path, **options: Any) -> LocalFleet:
 def settings(**changes: Any) -> Settings:
     """A short night."""
     base: dict[str, Any] = {
-        "trials": 12, "aa_pairs": 8, "aa_window": 4, "headline_pairs": 10, "confirm_pairs": 24, "min_free_bytes": 0,
+        "trials": 12, "aa_loads": 12, "aa_window": 6, "headline_loads": 6, "confirm_loads": 16, "min_free_bytes": 0,
         "proposer": "coordinate",
     }  # fmt: skip
     return Settings(**{**base, **changes})

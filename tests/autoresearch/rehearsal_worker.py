@@ -24,12 +24,13 @@ from amk.runtime.machine import Launch, LaunchResult, Machine
 from amk.verify import CpuRig
 from autoresearch.engine import Build, GpuEngine
 from autoresearch.rungs import Rungs
+from autoresearch.spacer import NoSpacer
 from autoresearch.worker import serve
 from schedule_ir import Tables, decode
 from schedule_ir.program import Program
 from tests.bench.traced import Player, clocks
 
-ON_DEVICE = ("smoke", "gates", "block", "energy", "machine", "timeline", "probe")
+ON_DEVICE = ("smoke", "gates", "load", "block", "energy", "machine", "timeline", "probe")
 RESOURCES = {"registers": 128, "stack_bytes": 0, "spill_bytes": 0}
 
 
@@ -108,6 +109,10 @@ class RehearsalEngine(GpuEngine):
 
     def rig(self, build: Build, model: Model) -> CpuRig:
         return RehearsalRig(build.tables, model)
+
+    def spacer(self, share: float) -> NoSpacer:
+        assert 0 <= share < 1
+        return NoSpacer()
 
     def settle(self, machine: Machine) -> None:
         assert isinstance(machine, RehearsalMachine)

@@ -46,7 +46,7 @@ def test_an_entry_has_the_evidence(night: Supervisor, tmp_path: Path) -> None:
     assert entry.knobs == {**knob_space().default, "in_flight": 8}
     evidence = entry.evidence
     assert evidence["low"] <= evidence["factor"] == pytest.approx(1 / 0.9, rel=0.01)
-    assert (evidence["pairs"], evidence["default"]) == (10, asdict(Knobs()))
+    assert (evidence["pairs"], evidence["loads"], evidence["default"]) == (12, 6, asdict(Knobs()))
     assert evidence["kernels_sha256"] == kernel_sources_sha256()
     assert evidence["workload"] == night.subject.workload
     assert evidence["machine"] == {"device": "fake"}

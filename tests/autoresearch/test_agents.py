@@ -117,6 +117,8 @@ def test_export_is_a_training_set(made: Supervisor) -> None:
     assert kept["edits"] == [{"knob": "in_flight", "before": made.space.default["in_flight"], "after": 8}]
     assert kept["reward"] == pytest.approx(-2 * kept["log_ratio"])
     assert len(kept["pairs"]["confirm/1"][0]["samples"]) == 4
+    confirmed = kept["pairs"]["confirm/1"]
+    assert kept["counted"] == {"pairs": len(confirmed), "loads": len({pair["load"] for pair in confirmed})}
     assert all(record["mode"] == "measured" for record in records)
     trial = made.study.history.trials[2]
     trial.log_ratio, trial.verdict = None, "rejected"

@@ -119,8 +119,8 @@ def test_history_is_the_same_folded_in_one_go_or_in_parts(tmp_path: Path) -> Non
     study.add("night", {"subject": subject().to_json(), "settings": {}})
     trial = study.propose({"knobs": {}}, "k", "p", None, "why")
     assert trial is not None
-    study.add("pair", {"log_ratio": -0.1, "valid": True}, trial=1, phase="screen/1", idx=0)
+    study.add("pair", {"log_ratio": -0.1, "valid": True, "load": 0}, trial=1, phase="screen/1", idx=0)
     study.add("verdict", {"verdict": "rejected", "rung": "screen", "reason": "r"}, trial=1)
     whole = fold(study.journal.events())
     assert whole.trials == study.history.trials
-    assert whole.trials[1].ratios("screen/1") == [-0.1]
+    assert whole.trials[1].loads("screen/1") == [[-0.1]]

@@ -59,7 +59,7 @@ LANE_STATES = (
     "before:verdict:3",
     "headline:1",
 )
-"""Each comes in every night of two lanes, whichever lane is ahead: one kill a night, or the order would decide how many."""
+"""Each comes in every night of two lanes, whichever is ahead: one kill a night, or the order would decide how many."""
 
 
 def run(folder: Path, script: Path, kill_at: str, lanes: int = 1) -> int:
@@ -121,6 +121,7 @@ def check_pairs(study: Study, kills: int, folder: Path) -> None:
     events = [event for event in study.journal.events() if event.kind == "pair"]
     keys = Counter((event.trial, event.phase, event.idx) for event in events)
     assert set(keys.values()) == {1}
+    check_loads(study)
     for trial, phase in {(event.trial, event.phase) for event in events}:
         indices = sorted(event.idx or 0 for event in events if (event.trial, event.phase) == (trial, phase))
         assert indices == list(range(len(indices)))
@@ -128,6 +129,33 @@ def check_pairs(study: Study, kills: int, folder: Path) -> None:
     assert 0 <= blocks - len(events) <= kills
     rungs = Counter((event.trial, event.phase) for event in study.journal.events() if event.kind == "passed")
     assert set(rungs.values()) == {1}
+
+
+def check_loads(study: Study) -> None:
+    """The pairs of a load are of one worker, begun and ended between two kills."""
+    owner: dict[tuple[int | None, str | None, int], int] = {}
+    worker: dict[int | None, int] = {}
+    for event in study.journal.events():
+        if event.kind == "run_start":
+            worker[event.trial] = event.body["pid"]
+        if event.kind == "pair":
+            load = event.trial, event.phase, event.body["load"]
+            assert owner.setdefault(load, worker[event.trial]) == worker[event.trial]
+    sizes = Counter((e.trial, e.phase, e.body["load"]) for e in study.journal.events() if e.kind == "pair")
+    assert set(sizes.values()) <= {1, 2}
+    for trial, phase in {key[:2] for key in sizes}:
+        numbers = [key[2] for key in sizes if key[:2] == (trial, phase)]
+        assert sorted(numbers) == list(range(len(numbers)))
+
+
+def test_a_load_that_was_cut_short_is_one_of_its_own(tmp_path: Path) -> None:
+    script = write_script(tmp_path, latency=LATENCY)
+    assert run(tmp_path, script, "pair:aa:3") == -signal.SIGKILL
+    assert run(tmp_path, script, "") == IMPROVED
+    pairs = Study(tmp_path / "study").history.panels[1, "aa"]
+    loads = [pairs[index]["load"] for index in sorted(pairs)]
+    assert loads[:6] == [0, 0, 1, 2, 2, 3]
+    assert len(set(loads)) == 12
 
 
 def test_sigkill_while_the_worker_measures_or_hangs(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def night(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> Supervi
     subject = make_subject(save_toy(folder / "toy"), "h200", 100, "fp16", 7, at_positions([64], 100), "measured")
     run = f"import sys, runpy; sys.path.insert(0, {str(ROOT)!r}); runpy.run_path({str(WORKER)!r}, run_name='__main__')"
     fleet = LocalFleet(folder / "scratch", (sys.executable, "-c", run, str(folder / "log")), size=3)
-    made = Supervisor(Study(folder / "study"), subject, settings(aa_pairs=4), fleet, lines.append)
+    made = Supervisor(Study(folder / "study"), subject, settings(aa_loads=6), fleet, lines.append)
     default = subject.default["in_flight"]
     faster = next(v for v in made.space.knob("in_flight").values if v > default)
     outcome = made.run(Listed({"in_flight": faster}, {"stocked": 12}, {"reduce_slots": 3}))

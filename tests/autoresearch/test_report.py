@@ -70,7 +70,7 @@ def test_the_page_is_whole_and_loads_nothing(night: Supervisor) -> None:
 def test_what_is_on_it(night: Supervisor) -> None:
     page = page_of(night)
     assert night.current.headline is not None
-    assert f"trial {night.incumbent.number}, 10 pairs in a fresh process (measured)" in page
+    assert f"trial {night.incumbent.number}, 12 pairs in 6 loads, in a fresh process (measured)" in page
     assert "in_flight 5 -&gt; 8" in page
     assert "stocked 6 -&gt; 10" in page
     assert "rule 4: a race" in page

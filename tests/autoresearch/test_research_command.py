@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from amk.cli.main import cli
+from amk.cli.research import NIGHTLY, run, serve
 from autoresearch.errors import INFRASTRUCTURE, NOTHING_BETTER
+from autoresearch.settings import Settings
 from autoresearch.study import Study
 from tests.autoresearch.toy import save_toy
 from tests.conftest import why_no_gpu
@@ -30,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = save_toy(place / "toy")
     done = amk(
         "run", str(model), "--random-weights", "7", "--gpu", "h200", "--max-seq", "100", "--mode", "predicted",
-        "--trials", "1", "--aa-pairs", "4", "--proposer", "coordinate", "--position", "64",
+        "--trials", "1", "--aa-loads", "4", "--proposer", "coordinate", "--position", "64",
         "--out", str(place / "search"),
     )  # fmt: skip
     assert done.exit_code in (0, NOTHING_BETTER), done.output
@@ -55,8 +58,16 @@ def test_report_export_best_and_replay(folder: Path, tmp_path: Path) -> None:
     best = amk("best", str(folder), "--export", str(tmp_path / "best"))
     assert json.loads(best.stdout)["mode"] == "predicted"
     assert (tmp_path / "best" / "manifest.json").is_file()
-    replayed = json.loads(amk("replay", str(folder), "1", "--pairs", "4", "--json").stdout)
+    replayed = json.loads(amk("replay", str(folder), "1", "--loads", "4", "--json").stdout)
     assert (replayed["same_content"], replayed["factor_now"], replayed["mode"]) == (True, 1.0, "predicted")
+
+
+def test_the_command_line_has_the_defaults_of_the_settings() -> None:
+    options = {param.name: param for command in (run, serve) for param in command.params}
+    settings = {field.name: field.default for field in fields(Settings)}
+    defaults = {name: settings[name] for name in NIGHTLY if settings[name] is not None}
+    assert {name: options[name].default for name in defaults} == defaults
+    assert {"min_gain", "pairs_per_load"} < set(defaults)
 
 
 def test_an_ended_night_is_not_resumed(folder: Path) -> None:

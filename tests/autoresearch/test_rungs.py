@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from amk.emit import CompiledKernel
-from amk.errors import RejectedProgramError
-from autoresearch.engine import ModelEngine
+from amk.errors import DeviceError, RejectedProgramError
+from amk.model.source import Model
+from autoresearch.engine import Build, ModelEngine
 from autoresearch.errors import IMPROVED, InfrastructureError
 from autoresearch.link import RefusedError
 from autoresearch.rungs import Rungs
+from autoresearch.spacer import NoSpacer, Spacer
 from autoresearch.study import Study
 from autoresearch.subject import Subject, make_subject
 from autoresearch.supervisor import Supervisor
@@ -77,7 +79,7 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
 
 
 def make(folder: Path, subject: Subject) -> Supervisor:
-    return Supervisor(Study(folder), subject, settings(aa_pairs=4), InProcess())
+    return Supervisor(Study(folder), subject, settings(aa_loads=6), InProcess())
 
 
 def test_the_whole_loop_without_a_gpu(subject: Subject, tmp_path: Path) -> None:
@@ -136,3 +138,100 @@ def test_probe_and_energy(subject: Subject, tmp_path: Path) -> None:
     assert rungs.call("probe", {"mode": "predicted"}) == {"device": "cost model"}
     assert rungs.call("energy", {}) == {"candidate": None, "incumbent": None}
     assert len(rungs.call("floors", {})["floors"]) == len(subject.workload)
+
+
+class Rack:
+    """Machines and spacers that are held, in the order in which they were loaded."""
+
+    def __init__(self, room: int = 99) -> None:
+        self.held: list[Any] = []
+        self.room = room
+
+
+class HeldMachine:
+    """A machine that only lies in memory."""
+
+    vocab = 100
+
+    def __init__(self, rack: Rack, what: Any) -> None:
+        if len(rack.held) >= rack.room:
+            raise DeviceError("cuMemAlloc failed: out of memory")
+        self.rack, self.what = rack, what
+        rack.held.append(what)
+
+    def close(self) -> None:
+        self.rack.held.remove(self.what)
+
+
+class RackEngine(ModelEngine):
+    """Needs machines, and notes where they lie."""
+
+    needs_machine = True
+
+    def __init__(self, rack: Rack) -> None:
+        super().__init__(predict)
+        self.rack, self.settled = rack, 0
+
+    def spacer(self, share: float) -> Spacer:
+        return HeldMachine(self.rack, share) if share else NoSpacer()
+
+    def rig(self, build: Build, model: Model) -> Any:  # noqa: ARG002
+        rack, name = self.rack, build.program.config["in_flight"]
+
+        class Rig:
+            def machine(self) -> HeldMachine:
+                return HeldMachine(rack, name)
+
+        return Rig()
+
+    def settle(self, machine: Any) -> None:
+        assert isinstance(machine, HeldMachine)
+        self.settled += 1
+
+    def joules_per_token(self, machine: Any, point: Any) -> float | None:  # noqa: ARG002
+        return float(machine.what)
+
+
+@pytest.fixture
+def rack(monkeypatch: pytest.MonkeyPatch) -> Rack:
+    monkeypatch.setattr("autoresearch.rungs.WARM_UP_SECONDS", 0.0)
+    monkeypatch.setattr("autoresearch.rungs.REWARM_SECONDS", 0.0)
+    return Rack()
+
+
+@pytest.fixture
+def facing(rack: Rack, subject: Subject, tmp_path: Path) -> Rungs:
+    """in_flight 3 (the incumbent, A) against 6 (B)."""
+    rungs = Rungs(RackEngine(rack), compiled)
+    specs = [{"knobs": {**subject.default, "in_flight": value}} for value in (6, 3)]
+    rungs.call(
+        "begin",
+        {"subject": subject.to_json(), "candidate": specs[0], "incumbent": specs[1], "cache": str(tmp_path), "seed": 1},
+    )
+    return rungs
+
+
+def test_a_load_places_both_sides_anew(facing: Rungs, rack: Rack) -> None:
+    facing.call("load", {"order": "BA", "shares": [0.25, 0.5]})
+    assert rack.held == [0.25, 6, 0.5, 3]
+    assert len(facing.call("block", {"order": "ABBA"})["samples"]) == 4
+    facing.call("load", {"order": "AB", "shares": [0.125, 0.75]})
+    assert rack.held == [0.125, 3, 0.75, 6]
+    assert facing.call("energy", {}) == {"candidate": 6.0, "incumbent": 3.0}
+    facing.call("against", {"incumbent": {"knobs": {**facing.subject.default, "in_flight": 4}}})
+    facing.call("load", {"order": "AB", "shares": [0.125, 0.75]})
+    assert rack.held == [0.125, 4, 0.75, 6]
+
+
+def test_a_full_memory_does_without_spacers(facing: Rungs, rack: Rack) -> None:
+    rack.room = 3
+    facing.call("load", {"order": "AB", "shares": [0.25, 0.5]})
+    assert rack.held == [3, 6]
+    rack.room = 1
+    with pytest.raises(DeviceError, match="out of memory"):
+        facing.call("load", {"order": "AB", "shares": [0.25, 0.5]})
+
+
+def test_energy_loads_what_is_not_loaded(facing: Rungs, rack: Rack) -> None:
+    assert facing.call("energy", {}) == {"candidate": 6.0, "incumbent": 3.0}
+    assert rack.held == [3, 6]

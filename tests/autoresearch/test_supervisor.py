@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from autoresearch.errors import IMPROVED, INFRASTRUCTURE, NOTHING_BETTER, InfrastructureError
-from autoresearch.history import History, Trial, factor
+from autoresearch.history import Trial, factor
 from autoresearch.proposers import View, make_proposer
 from autoresearch.proposers.base import Proposal, Stateless
 from autoresearch.supervisor import Outcome, Supervisor
@@ -55,7 +56,7 @@ def test_finds_what_is_faster_and_says_by_how_much(tmp_path: Path) -> None:
     assert headline["trial"] == made.incumbent.number == 4
     assert trials(made)[3].against == 2
     panel = made.current.panel[0]
-    assert (panel["pairs"], panel["kept"]) == (8, 0)
+    assert (panel["pairs"], panel["loads"], panel["kept"]) == (24, 12, 0)
 
 
 def test_nothing_better(tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ class _Quick:
 @pytest.mark.parametrize(("answer", "verdict"), [("floor", "rejected"), ("nan", "quarantined")])
 def test_impossible_times_are_no_win(answer: str, verdict: str, tmp_path: Path) -> None:
     # The baseline is not timed before the first candidate when there is no A/A panel.
-    made, outcome = night(tmp_path, {"in_flight": 8}, script={"faults": {"answer": answer}}, aa_pairs=0)
+    made, outcome = night(tmp_path, {"in_flight": 8}, script={"faults": {"answer": answer}}, aa_loads=0)
     assert outcome.exit_code == NOTHING_BETTER
     assert trials(made)[1].verdict == verdict
     assert trials(made)[1].log_ratio is None
@@ -184,11 +185,70 @@ def test_budgets_and_plateau(tmp_path: Path) -> None:
 
 
 def test_spoiled_pairs_are_kept_and_do_not_count(tmp_path: Path) -> None:
-    made, _ = night(tmp_path, {"in_flight": 8})
-    history: History = made.study.history
-    pairs = history.trials[2].pairs["screen/1"]
-    pairs[0]["valid"] = False
-    assert len(history.trials[2].ratios("screen/1")) == len(pairs) - 1
+    made, _ = night(tmp_path, {"in_flight": 8}, script={"throttled": [0, 2]}, aa_loads=0)
+    trial = made.study.history.trials[2]
+    pairs = list(trial.pairs["screen/1"].values())
+    assert {pair["load"] for pair in pairs if not pair["valid"]} == {0, 2}
+    assert len(trial.loads("screen/1")) == max(pair["load"] for pair in pairs) + 1 - 2
+    assert trial.verdict == "kept"
+    counted = trial.loads("confirm/1")
+    assert (trial.detail["pairs"], trial.detail["loads"]) == (2 * len(counted), len(counted))
+
+
+def test_a_gpu_that_is_always_throttled_ends_a_measurement(tmp_path: Path) -> None:
+    made, _ = night(tmp_path, {"in_flight": 8}, script={"throttled": list(range(999))}, aa_loads=0, screen_loads=5)
+    trial = made.study.history.trials[2]
+    assert (trial.verdict, trial.rung) == ("rejected", "screen")
+    assert len(trial.pairs["screen/1"]) == 2 * 3 * 5
+    assert trial.loads("screen/1") == []
+
+
+@pytest.mark.parametrize("pairs_per_load", [1, 3])
+def test_every_load_is_loaded_and_journalled(pairs_per_load: int, tmp_path: Path) -> None:
+    made, _ = night(tmp_path, {"in_flight": 8}, {"stocked": 8}, pairs_per_load=pairs_per_load)
+    events = list(made.study.journal.events())
+    loads = {(e.trial, e.phase, e.idx): e for e in events if e.kind == "load"}
+    pairs = Counter((e.trial, e.phase, e.body["load"]) for e in events if e.kind == "pair")
+    assert set(pairs) == set(loads)
+    assert set(pairs.values()) == {pairs_per_load}
+    assert len(logged(tmp_path, "load")) == len(loads)
+    assert len({tuple(e.body["shares"]) for e in loads.values()}) == len(loads)
+    assert {e.body["order"] for e in loads.values()} == {"AB", "BA"}
+
+
+def test_addresses_are_no_gain_and_hide_none(tmp_path: Path) -> None:
+    """Every load moves either side by 0.46 %: the default itself is not kept, 4 % is, and its size is not far off."""
+    script = {"load_sd": 0.0046 / 2**0.5, "noise": 0.001, "latency": {"in_flight": {"8": 0.96}}}
+    options = {"aa_loads": 60, "min_gain": 0.0, "headline_loads": 20}
+    made, outcome = night(tmp_path, {"stocked": 8}, {"in_flight": 8}, {"stocked": 3}, script=script, **options)
+    assert outcome.exit_code == IMPROVED
+    assert [t.verdict for t in trials(made)] == ["baseline", "rejected", "kept", "rejected"]
+    panel = made.current.panel[0]
+    assert (panel["kept"], panel["comparisons"]) == (0, 10)
+    assert panel["low"] < 0 < panel["high"]
+    assert panel["load_sd"] == pytest.approx(0.0046, rel=0.3)
+    assert panel["pair_sd"] == pytest.approx(0.001, rel=0.3)
+    headline = made.current.headline
+    assert headline is not None
+    assert (headline["pairs"], headline["loads"]) == (40, 20)
+    assert factor(headline["high"]) < 1 / 0.96 < factor(headline["low"])
+
+
+def test_alpha_is_shared_among_those_that_are_confirmed(tmp_path: Path) -> None:
+    made, _ = night(tmp_path, {"stocked": 8}, {"compute_warps": 4}, {"in_flight": 8}, {"stocked": 10})
+    assert [t.ordinal for t in trials(made)] == [None, None, None, 1, 2]
+    assert [t.detail["alpha"] for t in trials(made)[3:]] == pytest.approx([0.05 / 2, 0.05 / 6])
+
+
+def test_an_old_winner_is_measured_once_a_night(tmp_path: Path) -> None:
+    night(tmp_path, {"in_flight": 8})
+    for resume in (False, True):  # the second is a restart in the middle of the night
+        made = supervisor(tmp_path, write_script(tmp_path))
+        with made.night(resume):
+            made.prelude()
+    kinds = Counter(event.kind for event in made.study.journal.events())
+    assert (kinds["resumed"], kinds["recheck"]) == (1, 1)
+    assert made.incumbent.number == 2
 
 
 def test_two_lanes_at_once(tmp_path: Path) -> None:
@@ -225,10 +285,10 @@ def test_equal_tables_in_two_lanes_are_measured_once(tmp_path: Path) -> None:
 
 
 def test_the_panel_survives_a_lost_worker_and_not_two(tmp_path: Path) -> None:
-    panel = {"trials": 0, "aa_pairs": 4}
+    panel = {"trials": 0, "aa_loads": 6}
     made = supervisor(tmp_path, write_script(tmp_path, faults={"floors": "crash_once"}), settings(**panel))
     assert made.run(Listed()).exit_code == NOTHING_BETTER
-    assert made.current.panel[0]["pairs"] == 4
+    assert made.current.panel[0]["loads"] == 6
     other = supervisor(tmp_path / "b", write_script(tmp_path / "b", faults={"floors": "crash"}), settings(**panel))
     with pytest.raises(InfrastructureError, match="the A/A panel lost 2 workers"):
         other.run(Listed())

@@ -97,7 +97,7 @@ def test_predicted_answers_are_marked_so(tmp_path: Path) -> None:
     toy, out = save_toy(tmp_path / "toy"), tmp_path / "search"
     run = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from amk.cli.main import main; main()"
     server = [sys.executable, "-c", run, "research", "serve", str(toy), "--random-weights", "7", "--gpu", "h200",
-              "--max-seq", "100", "--position", "64", "--mode", "predicted", "--trials", "1", "--aa-pairs", "4",
+              "--max-seq", "100", "--position", "64", "--mode", "predicted", "--trials", "1", "--aa-loads", "4",
               "--out", str(out)]  # fmt: skip
     record = tmp_path / "r.jsonl"
     assert main(["--rounds", "2", "--record", str(record), *server]) in (IMPROVED, NOTHING_BETTER)

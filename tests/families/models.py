@@ -30,7 +30,7 @@ def save(case: Case, folder: Path, seed: int = 0) -> Any:
     model = getattr(transformers, case.class_name)(config).eval()
     with torch.no_grad():
         for name, value in model.named_parameters():
-            _randomise(name, value)
+            randomise(name, value)
     model.save_pretrained(folder)
     return model
 
@@ -44,7 +44,8 @@ def transformers_config(case: Case) -> Any:
     return getattr(transformers, case.config_name)(**case.config())
 
 
-def _randomise(name: str, value: Any) -> None:
+def randomise(name: str, value: Any) -> None:
+    """Change a parameter in place, under no_grad."""
     if "norm" in name:
         value.add_(value.clone().uniform_(-0.5, 0.5))
     elif name.endswith("bias"):

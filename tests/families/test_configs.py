@@ -13,7 +13,7 @@ from amk.model.families import FAMILIES
 from amk.model.graph import ModelGraph
 from amk.model.refusals import REASONS, refusal_reason
 from amk.model.walker import walk
-from tests.families.cases import CASES
+from tests.families.cases import CASES, YARN
 from tests.families.models import transformers_config
 from tests.families.real_sizes import CONFIGS
 
@@ -167,6 +167,45 @@ def test_hyperclovax_as_published_names_code_that_transformers_has() -> None:
     assert walk(config_of("hyperclovax") | {"use_post_norm": False}).layers[0].post_attn_norm is None
 
 
+ERNIE45: dict[str, Any] = {
+    "architectures": ["Ernie4_5_ForCausalLM"],
+    "auto_map": {
+        "AutoConfig": "configuration_ernie4_5.Ernie4_5_Config", "AutoModel": "modeling_ernie4_5.Ernie4_5_Model",
+        "AutoModelForCausalLM": "modeling_ernie4_5.Ernie4_5_ForCausalLM",
+    },
+    "bos_token_id": 1, "eos_token_id": 2, "head_dim": 128, "hidden_act": "silu", "hidden_size": 1024,
+    "intermediate_size": 3072, "max_position_embeddings": 131072, "model_type": "ernie4_5", "num_attention_heads": 16,
+    "num_hidden_layers": 18, "num_key_value_heads": 2, "pad_token_id": 0, "rms_norm_eps": 1e-05, "rope_theta": 500000,
+    "tie_word_embeddings": True, "torch_dtype": "bfloat16", "use_bias": False, "use_cache": False,
+    "vocab_size": 103424,
+}  # fmt: skip
+
+
+def test_ernie_45_as_first_published() -> None:
+    """Under the name that Baidu's own code had; transformers' class is that code taken over."""
+    graph = walk(ERNIE45)
+    assert (graph.architecture, graph.tied_head, graph.rope.theta) == ("Ernie4_5ForCausalLM", True, 5e5)
+    config = {key: value for key, value in ERNIE45.items() if key != "auto_map"}
+    assert graph == walk(config | {"architectures": ["Ernie4_5ForCausalLM"]})
+
+
+def test_llama_under_its_first_name() -> None:
+    config = config_of("llama")
+    assert walk(config | {"architectures": ["LLaMAForCausalLM"]}) == walk(config)
+
+
+def test_old_names_are_of_one_family_each() -> None:
+    names = [name for family in FAMILIES.values() for name in (family.architecture, *family.old_names)]
+    assert len(set(names)) == len(names)
+    assert not set(names) & set(REASONS)
+
+
+def test_qwen_25_base_and_r1_distill_say_that_they_have_no_mrope() -> None:
+    assert walk(QWEN25 | {"use_mrope": False}) == walk(QWEN25)
+    with pytest.raises(UnsupportedModelError, match="use_mrope = True is not supported; supported: False or null"):
+        walk(QWEN25 | {"use_mrope": True})
+
+
 def test_old_gemma_says_gelu_and_means_its_approximation() -> None:
     graph = walk(config_of("gemma") | {"hidden_act": "gelu", "hidden_activation": None})
     assert graph.activation == "gelu_tanh"
@@ -208,6 +247,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("gemma2", {"hidden_activation": "gelu"}, 'hidden_activation = "gelu"'),
     ("gemma2", {"attn_logit_softcapping": -1.0}, "attn_logit_softcapping = -1.0"),
     ("gemma3", {"rope_parameters": {"full_attention": {"rope_type": "magic"}}}, 'rope_type = "magic"'),
+    ("olmo3", {"rope_parameters": YARN}, "rope_parameters = .* settings of full_attention and sliding_attention"),
+    ("gemma3", {"rope_scaling": {"rope_type": "linear", "factor": 8.0}}, "different versions of transformers"),
     ("olmo2", {"clip_qkv": 8.0}, "clip_qkv = 8.0 is a field that amk does not know"),
     ("olmo2", {"rope_scaling": {"type": "yarn", "factor": 2.0, "beta": 3}}, "rope"),
     ("exaone4", {"layer_types": None, "sliding_window_pattern": "LLLG"}, 'sliding_window_pattern = "LLLG" .* integer'),
@@ -266,6 +307,9 @@ def _try(config: dict[str, Any]) -> None:
         ("HunYuanDenseV1ForCausalLM", "after rotating"),
         ("ArceeForCausalLM", "no gate"),
         ("MiniCPMForCausalLM", "no code of its own"),
+        ("ExaoneForCausalLM", "no code of its own"),
+        ("ChatGLMModel", "no code of its own"),
+        ("YiForCausalLM", "no code of its own"),
         ("MiniMaxM3VLForCausalLM", "multimodal"),
         ("BertLMHeadModel", "fill gaps"),
         ("Mamba2ForCausalLM", "recurrent or state-space"),

@@ -66,6 +66,23 @@ def permute(values: npt.NDArray[Any], heads: int) -> npt.NDArray[Any]:
     return np.ascontiguousarray(values[order])
 
 
+def llama3_divisors(
+    head_dim: int, theta: float, factor: float, low: float, high: float, length: int
+) -> npt.NDArray[np.float32]:
+    """What llama.cpp's converter writes as rope_freqs.weight, frequency by frequency."""
+    out = []
+    for i in range(0, head_dim, 2):
+        wavelength = 2 * np.pi * theta ** (i / head_dim)
+        if wavelength < length / high:
+            out.append(1.0)
+        elif wavelength > length / low:
+            out.append(factor)
+        else:
+            smooth = (length / wavelength - low) / (high - low)
+            out.append(1 / ((1 - smooth) / factor + smooth))
+    return np.array(out, np.float32)
+
+
 GGUF_NAMES = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from amk.errors import UnsupportedModelError, UsageError
-from amk.model.gguf_pretokenizers import RULES
+from amk.model.gguf_pretokenizers import RULES, pre_tokenizer
 from amk.model.gguf_tokenizer import tokenizer_from_gguf
 from amk.model.tokenizer import StreamDecoder, Tokenizer, load_tokenizer
 
@@ -88,6 +88,26 @@ def test_digits_are_apart() -> None:
     assert [token.lstrip("Ġ") for token in built.encode("a 2024").tokens[-4:]] == ["2", "0", "2", "4"]
     default = tokenizer_from_gguf(metadata_of(byte_level(None, False), "default"))
     assert default.encode("12345").ids == built.encode("12345").ids  # this vocabulary has no number tokens
+
+
+@pytest.mark.parametrize(
+    ("pre", "pieces"),
+    [
+        ("qwen2", ["We", "'LL", " see", ":", " ", "1", "2", "3", "4", "?!\n\n", "helloWorld"]),
+        ("deepseek-r1-qwen", ["We", "'LL", " see", ":", " ", "1", "2", "3", "4", "?!\n\n", "helloWorld"]),
+        ("glm4", ["We", "'LL", " see", ":", " ", "123", "4", "?!\n\n", "helloWorld"]),
+        ("chatglm-bpe", ["We", "'LL", " see", ":", " ", "123", "4", "?!\n\n", "helloWorld"]),
+        ("seed-coder", ["We", "'LL", " see", ":", " ", "1", "2", "3", "4", "?!", "\n\n", "helloWorld"]),
+        ("exaone4", ["We", "'", "LL", " see", ":", " 1234", "?!", "\n", "\n", "helloWorld"]),
+        ("gpt-4o", ["We'LL", " see", ":", " ", "123", "4", "?!\n\n", "hello", "World"]),
+        ("tekken", ["We", "'LL", " see", ":", " ", "1", "2", "3", "4", "?!\n\n", "hello", "World"]),
+    ],
+)
+def test_where_text_is_cut(pre: str, pieces: list[str]) -> None:
+    """The pieces are what the expression says, worked out by hand."""
+    text = "We'LL see: 1234?!\n\nhelloWorld"
+    cut = pre_tokenizer(RULES[pre]).pre_tokenize_str(text)
+    assert [text[begin:end] for _, (begin, end) in cut] == pieces
 
 
 def test_the_file_decides_on_bos() -> None:

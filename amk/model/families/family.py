@@ -64,7 +64,8 @@ class Family:
     """An architecture of transformers. `defaults` are its config class's own, for fields that config.json leaves out.
 
     `reads` are the fields that `traits` and `ropes` read besides those that the walker reads for every family;
-    `own_code` the names in `auto_map` of code that transformers has taken over.
+    `old_names` are names that older configs give the same class, `own_code` the names in `auto_map` of code that
+    transformers has taken over.
     """
 
     architecture: str
@@ -74,6 +75,7 @@ class Family:
     reads: frozenset[str] = frozenset()
     ropes: Callable[[Config, Sizes], tuple[Rope, Rope | None]] = one_rope
     own_code: frozenset[str] = frozenset()
+    old_names: frozenset[str] = frozenset()
 
 
 def activation_of(config: Config, name: str, **choices: str) -> str:

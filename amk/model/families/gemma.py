@@ -88,7 +88,8 @@ def _four_norms(config: Config, sizes: Sizes, sliding: tuple[bool, ...]) -> Trai
 
 
 def _sliding_3(config: Config, sizes: Sizes) -> tuple[bool, ...]:
-    pattern = read_int(config, "sliding_window_pattern", read_int(config, "_sliding_window_pattern", 6))
+    """`_sliding_window_pattern` is what transformers notes for itself; it does not read it, and writes layer_types."""
+    pattern = read_int(config, "sliding_window_pattern", 6)
     return sliding_layers(config, sizes.layers, lambda index: (index + 1) % pattern != 0)
 
 

@@ -32,17 +32,25 @@ def _cwm(config: Config, sizes: Sizes) -> Traits:
 
 def _cwm_ropes(config: Config, sizes: Sizes) -> tuple[Rope, None]:
     """Scaled also where the config says nothing of it."""
-    silent = config.get("rope_parameters") is None and config.get("rope_scaling") is None
+    silent = config.get("rope_parameters") is None and not config.get("rope_scaling")
     full = {**config, "rope_parameters": _CWM_ROPE} if silent else config
     return parse_rope(full, sizes.head_dim, sizes.max_position), None
 
 
-LLAMA = Family("LlamaForCausalLM", "llama", _llama, LLAMA_DEFAULTS, reads=frozenset(("attention_bias", "mlp_bias")))
+LLAMA = Family(
+    "LlamaForCausalLM",
+    "llama",
+    _llama,
+    LLAMA_DEFAULTS,
+    reads=frozenset(("attention_bias", "mlp_bias")),
+    old_names=frozenset(("LLaMAForCausalLM",)),
+)
 SEED_OSS = Family(
     "SeedOssForCausalLM",
     "seed_oss",
     _seed_oss,
-    LLAMA_DEFAULTS | {"max_position_embeddings": 524288, "attention_bias": True, "head_dim": 128},
+    LLAMA_DEFAULTS
+    | {"max_position_embeddings": 524288, "num_key_value_heads": 8, "attention_bias": True, "head_dim": 128},
     reads=frozenset(("attention_bias", "attention_out_bias", "mlp_bias")),
 )
 CWM = Family(

@@ -69,4 +69,11 @@ ERNIE45 = Family(
         "rope_theta": 5e5, "tie_word_embeddings": True,
     },
     reads=frozenset(("use_bias",)),
+    own_code=frozenset(
+        (
+            "configuration_ernie4_5.Ernie4_5_Config", "modeling_ernie4_5.Ernie4_5_Model",
+            "modeling_ernie4_5.Ernie4_5_ForCausalLM",
+        )
+    ),
+    old_names=frozenset(("Ernie4_5_ForCausalLM",)),
 )  # fmt: skip

@@ -36,6 +36,7 @@ SMOLLM3 = Family(
     LLAMA_DEFAULTS
     | {
         "max_position_embeddings": 32768, "eos_token_id": 128001, "num_key_value_heads": 4, "tie_word_embeddings": True,
+        "rope_theta": 2e6,
     },
     reads=frozenset(
         (

@@ -50,6 +50,7 @@ class CudaMachine:
         self._step_seconds = SLICE_SECONDS / 8
         self._epoch = 1
         self._memory = Memory()
+        self._owned: list[tuple[Any, Any]] = []
         self._logits = (0, 0)
         self._ropes = PromptTables(model.graph.ropes, self.max_seq)
         self._context: Any = None
@@ -122,6 +123,9 @@ class CudaMachine:
         cuda = driver()
         cuda.cuCtxSetCurrent(self._context)
         self._memory.close()
+        for destroy, handle in reversed(self._owned):
+            destroy(handle)
+        self._owned.clear()
         cuda.cuDevicePrimaryCtxRelease(self._device)
         self._context = None
 
@@ -150,17 +154,22 @@ class CudaMachine:
     def _prepare(self, tables: Tables, cubin: bytes, progress: Progress) -> None:
         cuda = driver()
         self._check_memory()
-        module = call(cuda.cuModuleLoadData, cubin)
+        module = self._own(cuda.cuModuleUnload, call(cuda.cuModuleLoadData, cubin))
         self._kernel = call(cuda.cuModuleGetFunction, module, KERNEL_NAME.encode())
         attribute = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         call(cuda.cuFuncSetAttribute, self._kernel, attribute, self.program.config["shared_bytes"])
         self._check_resident()
-        self._stream = call(cuda.cuStreamCreate, 0)
-        self._events = [call(cuda.cuEventCreate, 0) for _ in range(2)]
+        self._stream = self._own(cuda.cuStreamDestroy, call(cuda.cuStreamCreate, 0))
+        self._events = [self._own(cuda.cuEventDestroy, call(cuda.cuEventCreate, 0)) for _ in range(2)]
         weights = WeightLoader(self.program, self.model, module, self._memory)
         weights.load(progress)
         self._params = self._make_params(tables, weights)
         self.reset(0)
+
+    def _own(self, destroy: Any, handle: Any) -> Any:
+        """A handle that `close` destroys: the context, and what lives in it, may outlive this machine."""
+        self._owned.append((destroy, handle))
+        return handle
 
     def _kv_bytes(self) -> int:
         kv = self.program.buffer("kv")
