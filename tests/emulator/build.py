@@ -41,8 +41,7 @@ def build(source: str, folder: Path, edit: Edit = lambda _, text: text) -> Path:
         for name, text in texts.items():
             (place / name).write_text(translate(text))
         _compile(place / "kernel.cpp", place / "kernel.o", "-O1")
-        link = ["g++", "-shared", "-o", str(place / "kernel.so"), str(place / "kernel.o"), *_runtime(folder)]
-        _run(*link)
+        _run("g++", "-shared", "-o", str(place / "kernel.so"), str(place / "kernel.o"), *_runtime(folder))
         (place / "kernel.so").rename(library)
     return library
 

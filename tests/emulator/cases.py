@@ -47,7 +47,7 @@ class Case:
     architecture: str = "Llama"
     changes: dict[str, Any] = field(default_factory=dict)
     knobs: dict[str, int] = field(default_factory=dict)
-    sms: int = 3
+    sms: int = 4
 
     def model(self) -> Model:
         """With amk's random weights."""
@@ -91,10 +91,11 @@ CASES = {
         changes={"tie_word_embeddings": True, "head_dim": 48},
     ),
     "olmo2": Case(
-        "q/k norm over all heads, wide heads of two warps, a single SM of eight warps, cp.async",
+        "q/k norm over all heads, heads of 144 that warps share, eight warps, cp.async",
         path="sm80",
         architecture="Olmo2",
-        changes={"hidden_size": 288, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 144},
+        changes={"hidden_size": 288, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 144,
+                 "intermediate_size": 40, "vocab_size": 99, "num_hidden_layers": 1},
         knobs={"compute_warps": 8},
         sms=2,
     ),

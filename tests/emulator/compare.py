@@ -28,6 +28,10 @@ class Decoded:
     logits: npt.NDArray[np.float32]
     rows: npt.NDArray[np.float32]
 
+    def head(self, steps: int) -> Decoded:
+        """The first steps of it."""
+        return Decoded(self.tokens, self.logits[:steps], self.rows[:, :, :, :steps])
+
     def same_bits(self, other: Decoded) -> bool:
         """Whether everything is equal to the last bit."""
         return self.logits.tobytes() == other.logits.tobytes() and self.rows.tobytes() == other.rows.tobytes()

@@ -1,10 +1,12 @@
 """The CUDA driver functions that amk.runtime.cuda calls, for a machine that is emulated in this process."""
 
+# ruff: noqa: N802
+
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Any
@@ -176,7 +178,7 @@ _NOTHING_TO_DO: dict[str, tuple[Any, ...]] = {
 @contextmanager
 def installed(driver: EmulatedDriver) -> Iterator[EmulatedDriver]:
     """Let the CUDA machine see this driver."""
-    with patch("amk.runtime.cuda.driver.driver", lambda: driver):
-        with patch("amk.runtime.cuda.machine.driver", lambda: driver):
-            with patch("amk.runtime.cuda.weights.driver", lambda: driver):
-                yield driver
+    with ExitStack() as stack:
+        for module in ("driver", "machine", "weights"):
+            stack.enter_context(patch(f"amk.runtime.cuda.{module}.driver", lambda: driver))
+        yield driver

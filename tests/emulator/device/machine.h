@@ -21,6 +21,7 @@ struct Thread {
   Warp* warp = nullptr;
   u32 index = 0;           // threadIdx.x
   bool polled = false;     // it paused because a poll failed, not because it waits
+  long long wakes = 0;     // the clock at which it polls again
   bool fresh = false;      // it has yielded since it last asked for the clock
   int looks = 0;           // since it last yielded
   std::vector<std::pair<u32, const u8*>> pieces;  // cp.async since the last deferred arrival: 16 bytes each
@@ -30,7 +31,8 @@ struct Warp {
   Sm* sm = nullptr;
   int number = 0;
   std::vector<Thread*> lanes;
-  u32 alive = 0, runnable = 0;
+  u32 alive = 0, runnable = 0, asleep = 0;  // asleep: a poll failed, and the next one is later
+  long long wakes = 0;                      // the first of those that sleep
   // The meeting that lanes wait in.
   Meeting kind = Meeting::kSync;
   u32 mask = 0, arrived = 0, generation = 0;
@@ -41,12 +43,8 @@ struct Warp {
 struct Mbarrier {
   u32 expected = 0, pending = 0, phase = 0;
   long long bytes = 0;
-  bool valid = false;
-  void check() {
-    if (pending || bytes) return;
-    phase ^= 1;
-    pending = expected;
-  }
+  std::vector<Thread*> sleepers;  // their polls failed
+  void check();
 };
 
 struct NamedBarrier {
@@ -94,8 +92,14 @@ struct Machine {
 
 extern Machine machine;
 
+inline Thread& running() {
+  if (!machine.current) fail("only a cooperative launch may wait or communicate");
+  return *machine.current;
+}
+
 void block_thread();   // the running thread waits until somebody wakes it
 void wake(Thread* thread);
+void sleep(long long until);  // the running thread polls again at that clock, or when somebody wakes it
 void leave_meeting(Warp& warp);  // a lane has exited
 bool land(Sm& sm);     // what is due; whether anything is still on its way
 

@@ -1,4 +1,5 @@
 // Who runs next: warps in an order, and for a time, drawn from the seed, so that each seed is another interleaving.
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -15,6 +16,7 @@ constexpr long long kClocksPerRound = 64;
 constexpr int kRoundsPerSpeed = 256;
 constexpr u32 kMaxPasses = 16;
 constexpr int kLooksUntilYield = 256;
+constexpr u32 kPollRounds = 8;  // between two polls of a thread, at most
 
 Machine machine;
 Index thread_index, block_index, block_size, grid_size;
@@ -51,17 +53,20 @@ void trap() {
   stop_here();
 }
 
-static Thread& running() {
-  if (!machine.current) fail("only a cooperative launch may wait or communicate");
-  return *machine.current;
-}
-
-void yield() {
+void sleep(long long until) {
   Thread& thread = running();
+  Warp& warp = *thread.warp;
+  const u32 bit = 1u << (thread.index & 31);
+  thread.wakes = until;
+  warp.wakes = warp.asleep ? std::min(warp.wakes, until) : until;
+  warp.asleep |= bit;
+  warp.runnable &= ~bit;
   thread.polled = thread.fresh = true;
   thread.looks = 0;
   thread.fiber.pause();
 }
+
+void yield() { sleep(machine.clocks + kClocksPerRound * machine.random(kPollRounds)); }
 
 void looked() {
   if (++running().looks > kLooksUntilYield) yield();
@@ -81,7 +86,11 @@ void block_thread() {
   thread.fiber.pause();
 }
 
-void wake(Thread* thread) { thread->warp->runnable |= 1u << (thread->index & 31); }
+void wake(Thread* thread) {
+  const u32 bit = 1u << (thread->index & 31);
+  thread->warp->runnable |= bit;
+  thread->warp->asleep &= ~bit;
+}
 
 static void thread_main() {
   machine.kernel();
@@ -120,7 +129,20 @@ static bool run_lanes(Warp& warp) {
   return progress;
 }
 
+static void wake_sleepers(Warp& warp) {
+  if (!warp.asleep || warp.wakes > machine.clocks) return;
+  warp.wakes = INT64_MAX;
+  for (u32 left = warp.asleep; left; left &= left - 1) {
+    Thread* thread = warp.lanes[__builtin_ctz(left)];
+    if (thread->wakes <= machine.clocks)
+      wake(thread);
+    else
+      warp.wakes = std::min<long long>(warp.wakes, thread->wakes);
+  }
+}
+
 static void turn(Warp& warp) {
+  wake_sleepers(warp);
   const u32 passes = 1 + machine.random(kMaxPasses);
   for (u32 pass = 0; pass < passes && warp.runnable && machine.state == kRunning; pass++)
     if (!run_lanes(warp)) return;
@@ -167,7 +189,7 @@ static void end_round(bool landing) {
   u32 alive = 0, runnable = 0;
   for (const Warp* warp : machine.order) {
     alive |= warp->alive;
-    runnable |= warp->runnable;
+    runnable |= warp->runnable | warp->asleep;
   }
   if (machine.state != kRunning || runnable || landing) return;
   machine.state = alive ? kFailed : kDone;

@@ -1,0 +1,92 @@
+"""What goes wrong is named as on a GPU: hangs with their task, K/V that overflows; and what only an emulator sees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from amk.errors import DeviceError
+from amk.model.random_checkpoint import RandomCheckpoint
+from amk.model.source import Model
+from amk.runtime.machine import Launch
+from tests.emulator.build import Edit
+from tests.emulator.cases import CASES, SEED
+from tests.emulator.machine import emulated, library_of
+from tests.gpu.hang import BROKEN
+from tests.gpu.test_failures import HANGS
+
+
+@pytest.mark.parametrize("kind", HANGS)
+def test_a_hang_is_reported_with_its_task(kind: str, folder: Path) -> None:
+    model = CASES["llama"].model()
+    program = CASES["llama"].program(model)
+    library = library_of(program, folder)
+    with emulated(BROKEN[kind](program), model, library) as machine:
+        with pytest.raises(DeviceError, match=f"^the kernel hung: {HANGS[kind]}; load the artifact again"):
+            machine.run(Launch(0, [5], 1, 0), lambda _: None)
+
+
+class Overflowing:
+    """A checkpoint whose keys do not fit fp16. It is not a RandomCheckpoint, so its tensors are uploaded."""
+
+    kind, digest = "random", ""
+
+    def __init__(self, inner: RandomCheckpoint) -> None:
+        self._inner = inner
+
+    def names(self) -> list[str]:
+        return self._inner.names()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._inner.shape(name)
+
+    def bf16(self, name: str) -> npt.NDArray[np.uint16]:
+        bits = self._inner.bf16(name)
+        return bits + np.uint16(25 << 7) if "layers.1.self_attn.k_proj" in name else bits
+
+    def fp32(self, name: str) -> npt.NDArray[np.float32]:
+        return self._inner.fp32(name)
+
+
+def test_kv_overflow_is_reported(folder: Path) -> None:
+    whole = CASES["pieces"].model()
+    model = Model(whole.graph, Overflowing(RandomCheckpoint(whole.graph, SEED)), Path("random"), "random", None)
+    program = CASES["pieces"].program(model)
+    with emulated(program, model, library_of(program, folder)) as machine:
+        with pytest.raises(DeviceError, match=r"K/V of layer 1, head \d at position 0 overflows fp16; build with"):
+            machine.run(Launch(0, [1], 1, 0), lambda _: None)
+
+
+def in_kernel(code: str) -> Edit:
+    """An edit: the kernel does something else first."""
+    begin = "  if (threadIdx.x == 0) init_barriers();"
+
+    def edit(name: str, text: str) -> str:
+        if name != "megakernel.cuh":
+            return text
+        assert begin in text
+        return text.replace(begin, f"  {{ {code} }}\n{begin}")
+
+    return edit
+
+
+WRONGS = {
+    "if (threadIdx.x < 32 && threadIdx.x != 7) __syncwarp(); else if (threadIdx.x == 7) __any_sync(~0u, true);":
+        "lanes of warp 0 meet in different instructions",
+    "if (threadIdx.x != 7) __syncthreads(); else __syncwarp();": "all threads wait for each other",
+    "shared[227 * 1024] = 1;": "wrote behind its shared memory",
+    "mbarrier_arrive(shared_address(shared));": "no mbarrier was initialised",
+    "u64 bits = load_relaxed((const u64*)((const u8*)params.packets + 4));": "is not aligned",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", WRONGS)
+def test_what_hardware_leaves_undefined_is_an_error(code: str, folder: Path) -> None:
+    model = CASES["llama"].model()
+    program = CASES["llama"].program(model)
+    with emulated(program, model, library_of(program, folder, in_kernel(code))) as machine:
+        with pytest.raises(DeviceError, match=WRONGS[code]):
+            machine.run(Launch(0, [5], 1, 0), lambda _: None)
