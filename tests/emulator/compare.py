@@ -28,30 +28,27 @@ class Decoded:
     logits: npt.NDArray[np.float32]
     rows: npt.NDArray[np.float32]
 
-    def head(self, steps: int) -> Decoded:
-        """The first steps of it."""
-        return Decoded(self.tokens, self.logits[:steps], self.rows[:, :, :, :steps])
-
     def same_bits(self, other: Decoded) -> bool:
         """Whether everything is equal to the last bit."""
         return self.logits.tobytes() == other.logits.tobytes() and self.rows.tobytes() == other.rows.tobytes()
 
 
-def decode(machine: Machine, given: int = GIVEN, steps: int = STEPS, sizes: tuple[int, ...] = ()) -> Decoded:
-    """Decode from position 0 in launches of these `sizes`, by default in one."""
-    ids, logits = tokens_of(given, machine.vocab), []
+def decode(machine: Machine, steps: int = STEPS, sizes: tuple[int, ...] = ()) -> Decoded:
+    """Decode from position 0 in launches of these `sizes`, by default in one; the first GIVEN tokens are given."""
+    ids: list[int] = tokens_of(GIVEN, machine.vocab)
+    logits: list[npt.NDArray[np.float32]] = []
     for size in sizes or (steps,):
         done = sum(len(part) for part in logits)
         result = machine.run(Launch(done, ids[done:], size, 0, want_logits=True), lambda _: None)
         assert result.logits is not None
         logits.append(result.logits)
         ids += result.tokens
-    return Decoded(ids[given:], np.concatenate(logits), machine.kv_rows(0, steps))
+    return Decoded(ids[GIVEN:], np.concatenate(logits), machine.kv_rows(0, steps))
 
 
-def expected(program: Program, model: Model) -> Decoded:
+def expected(program: Program, model: Model, steps: int = STEPS) -> Decoded:
     """The same decode on the CPU runtime."""
-    return decode(CpuMachine(encode(program), model))
+    return decode(CpuMachine(encode(program), model), steps)
 
 
 def error(got: Decoded, wanted: Decoded) -> float:

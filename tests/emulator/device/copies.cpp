@@ -23,7 +23,7 @@ static u8* pointer_in(Sm& sm, u32 address, u32 bytes) {
 u8* shared_pointer(u32 address, u32 bytes) { return pointer_in(*running().sm, address, bytes); }
 
 static void issue(Sm& sm, Landing landing) {
-  const u32 rounds = machine.random(4) ? machine.random(4) : machine.random(kLongest);
+  const u32 rounds = machine.random(16) ? machine.random(sm.latency) : machine.random(kLongest);
   landing.due = machine.clocks + 64ll * rounds;
   const bool early = machine.random(2);
   for (const auto& [target, source] : landing.pieces) {

@@ -24,6 +24,7 @@ struct Thread {
   long long wakes = 0;     // the clock at which it polls again
   bool fresh = false;      // it has yielded since it last asked for the clock
   int looks = 0;           // since it last yielded
+  u32 failed = 0;          // the mbarrier and parity of its last poll, if that failed
   std::vector<std::pair<u32, const u8*>> pieces;  // cp.async since the last deferred arrival: 16 bytes each
 };
 
@@ -71,6 +72,7 @@ struct Sm {
   NamedBarrier barriers[16];
   std::vector<Landing> landings;
   u32 threads_alive = 0;
+  u32 latency = 1;  // copies land within so many rounds, most of them
 };
 
 enum State : int { kIdle = -1, kRunning = 0, kDone = 1, kFailed = 2 };

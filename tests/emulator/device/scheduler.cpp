@@ -148,9 +148,14 @@ static void turn(Warp& warp) {
     if (!run_lanes(warp)) return;
 }
 
+// For a while some warps are slow, and so is the memory of some SMs. In half of these times all compute warps are.
 static void draw_speeds() {
-  constexpr u32 kSkips[] = {0, 0, 4, 6};
-  for (Warp* warp : machine.order) warp->skips = kSkips[machine.random(4)];
+  constexpr u32 kSkips[] = {0, 0, 4, 7}, kLatencies[] = {1, 2, 8};
+  for (const auto& sm : machine.sms) {
+    sm->latency = kLatencies[machine.random(3)];
+    const u32 floor = machine.random(2) ? 0 : machine.random(8);
+    for (Warp& warp : sm->warps) warp.skips = std::max(kSkips[machine.random(4)], &warp < &sm->warps.back() - 1 ? floor : 0);
+  }
 }
 
 static void shuffle_order() {
@@ -215,6 +220,7 @@ static Thread* thread_at(std::size_t i) {
   Thread* thread = machine.threads[i].get();
   thread->polled = thread->fresh = false;
   thread->looks = 0;
+  thread->failed = 0;
   thread->pieces.clear();
   thread->fiber.restart(thread_main);
   return thread;

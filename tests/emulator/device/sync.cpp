@@ -87,14 +87,15 @@ void Mbarrier::check() {
   sleepers.clear();
 }
 
-// A poll that fails may take a while to say so: until something happens, or for some rounds.
+// One look may be a question; who looks again waits, and may then be told late: when something happens, or after a while.
 bool mbarrier_done(u32 address, u32 parity) {
   Thread& thread = running();
   Mbarrier& barrier = mbarrier_at(*thread.sm, address);
-  if (barrier.phase != parity) {
-    looked();
-    return true;
-  }
+  const bool again = thread.failed == (address | parity);
+  thread.failed = barrier.phase == parity ? address | parity : 0;
+  looked();
+  if (barrier.phase != parity) return true;
+  if (!again) return false;
   barrier.sleepers.push_back(&thread);
   sleep(machine.clocks + 64 * kPatience);
   auto& sleepers = barrier.sleepers;
