@@ -67,7 +67,7 @@ CASES = {
     "pieces": Case(
         "down in pieces and K-parts, chunks, biases, six warps, one slot in flight",
         kv_dtype="fp16",
-        changes={"mlp_bias": True, "attention_bias": True, "intermediate_size": 400},
+        changes={"mlp_bias": True, "attention_bias": True, "intermediate_size": 300, "vocab_size": 99},
         knobs={
             "down_pieces": 3, "down_split": 2, "chunk_ksteps": 6, "compute_warps": 6, "in_flight": 2,
             "in_flight_low": 1, "ring_stages": 4, "reduce_slots": 2, "prefetch_chunks": 0,

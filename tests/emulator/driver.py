@@ -1,6 +1,6 @@
 """The CUDA driver functions that amk.runtime.cuda calls, for a machine that is emulated in this process."""
 
-# ruff: noqa: N802
+# ruff: noqa: N802, N815
 
 from __future__ import annotations
 

@@ -16,12 +16,15 @@ from tests.emulator.build import Edit, build
 from tests.emulator.driver import EmulatedDriver, installed
 
 WAIT_LIMIT = 256
-"""Units of 1024 clocks, which are 16 rounds of the scheduler: a token of a small model takes some 250 rounds."""
+"""Units of 1024 clocks, 16 rounds of the scheduler each: a token of a small model takes some hundred rounds."""
 
 
-def library_of(program: Program, folder: Path, edit: Edit = lambda _, text: text, delays: bool = False) -> Path:
-    """The program's kernel for the host, from the headers of the amk that is imported, changed by `edit`."""
-    return build(emit_source(program, delays=delays), folder, edit)
+def library_of(program: Program, folder: Path, edit: Edit = lambda _, text: text, **emission: bool) -> Path:
+    """The program's kernel for the host, from the headers of the amk that is imported, changed by `edit`.
+
+    `emission` are the switches of `emit_source`: trace, delays.
+    """
+    return build(emit_source(program, **emission), folder, edit)
 
 
 @contextmanager

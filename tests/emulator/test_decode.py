@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from amk.emit.source import TRACE_EVENTS
+from amk.runtime.cuda.driver import to_host
 from amk.runtime.machine import Launch
 from schedule_ir import Program
+from schedule_ir.codec import LANES
 from schedule_ir.registry import REGISTRY
 from tests.emulator.cases import CASES
 from tests.emulator.compare import BOUNDS, STEPS, Decoded, decode, error, expected
@@ -18,10 +22,11 @@ from tests.runtime.models import relative_error
 SEEDS = 2
 
 
-def decoded(name: str, folder: Path, seed: int, delays: bool = False, sizes: tuple[int, ...] = ()) -> Decoded:
+@cache
+def decoded(name: str, folder: Path, seed: int, sizes: tuple[int, ...] = ()) -> Decoded:
     model = CASES[name].model()
     program = CASES[name].program(model)
-    with emulated(program, model, library_of(program, folder, delays=delays), seed) as machine:
+    with emulated(program, model, library_of(program, folder), seed) as machine:
         return decode(machine, sizes=sizes)
 
 
@@ -37,12 +42,34 @@ def test_tokens_logits_and_rows(name: str, folder: Path) -> None:
     assert all(result.same_bits(results[0]) for result in results[1:])
 
 
-def test_injected_delays_change_no_bit(folder: Path) -> None:
-    assert decoded("llama", folder, 2, delays=True).same_bits(decoded("llama", folder, 0))
+def test_injected_delays_and_a_timeline_change_no_bit(folder: Path) -> None:
+    model = CASES["llama"].model()
+    program = CASES["llama"].program(model)
+    library = library_of(program, folder, delays=True, trace=True)
+    with emulated(program, model, library, 2) as machine:
+        address = machine.set_trace(TRACE_EVENTS)
+        assert decode(machine).same_bits(decoded("llama", folder, 0))
+        raw = np.zeros((program.sms, len(LANES), TRACE_EVENTS + 1, 4), np.int64)
+        to_host(raw, address)
+    for (sm, lane), tasks in tasks_of(program).items():
+        events = raw[sm, LANES.index(lane)]
+        assert events[0, 2] == tasks * STEPS, "the timeline has every task of every step"
+        begin, waited, end = events[1 : 1 + tasks * STEPS, 1:].T
+        assert (begin <= waited).all()
+        assert (waited <= end).all()
+        assert (end[:-1] <= begin[1:]).all()
+
+
+def tasks_of(program: Program) -> dict[tuple[int, str], int]:
+    """How many tasks a lane of an SM has, body and head."""
+    counts: dict[tuple[int, str], int] = {}
+    for (sm, lane, _), tasks in program.lanes.items():
+        counts[sm, lane.value] = counts.get((sm, lane.value), 0) + len(tasks)
+    return counts
 
 
 def test_launch_slices_change_no_bit(folder: Path) -> None:
-    assert decoded("llama", folder, 3, sizes=(5, 12, STEPS - 18, 1)).same_bits(decoded("llama", folder, 0))
+    assert decoded("llama", folder, 3, (5, 12, STEPS - 18, 1)).same_bits(decoded("llama", folder, 0))
 
 
 def test_stop_ids_and_cancelling_end_a_launch(folder: Path) -> None:

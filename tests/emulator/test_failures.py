@@ -24,9 +24,9 @@ def test_a_hang_is_reported_with_its_task(kind: str, folder: Path) -> None:
     model = CASES["llama"].model()
     program = CASES["llama"].program(model)
     library = library_of(program, folder)
-    with emulated(BROKEN[kind](program), model, library) as machine:
-        with pytest.raises(DeviceError, match=f"^the kernel hung: {HANGS[kind]}; load the artifact again"):
-            machine.run(Launch(0, [5], 1, 0), lambda _: None)
+    refused = pytest.raises(DeviceError, match=f"^the kernel hung: {HANGS[kind]}; load the artifact again")
+    with emulated(BROKEN[kind](program), model, library) as machine, refused:
+        machine.run(Launch(0, [5], 1, 0), lambda _: None)
 
 
 class Overflowing:
@@ -55,38 +55,42 @@ def test_kv_overflow_is_reported(folder: Path) -> None:
     whole = CASES["pieces"].model()
     model = Model(whole.graph, Overflowing(RandomCheckpoint(whole.graph, SEED)), Path("random"), "random", None)
     program = CASES["pieces"].program(model)
-    with emulated(program, model, library_of(program, folder)) as machine:
-        with pytest.raises(DeviceError, match=r"K/V of layer 1, head \d at position 0 overflows fp16; build with"):
-            machine.run(Launch(0, [1], 1, 0), lambda _: None)
-
-
-def in_kernel(code: str) -> Edit:
-    """An edit: the kernel does something else first."""
-    begin = "  if (threadIdx.x == 0) init_barriers();"
-
-    def edit(name: str, text: str) -> str:
-        if name != "megakernel.cuh":
-            return text
-        assert begin in text
-        return text.replace(begin, f"  {{ {code} }}\n{begin}")
-
-    return edit
+    refused = pytest.raises(DeviceError, match=r"K/V of layer 1, head \d at position 0 overflows fp16; build with")
+    with emulated(program, model, library_of(program, folder)) as machine, refused:
+        machine.run(Launch(0, [1], 1, 0), lambda _: None)
 
 
 WRONGS = {
     "if (threadIdx.x < 32 && threadIdx.x != 7) __syncwarp(); else if (threadIdx.x == 7) __any_sync(~0u, true);":
         "lanes of warp 0 meet in different instructions",
     "if (threadIdx.x != 7) __syncthreads(); else __syncwarp();": "all threads wait for each other",
-    "shared[227 * 1024] = 1;": "wrote behind its shared memory",
+    "if (threadIdx.x == 0) shared[kSharedBytes] = 1;": "wrote behind its shared memory",
     "mbarrier_arrive(shared_address(shared));": "no mbarrier was initialised",
-    "u64 bits = load_relaxed((const u64*)((const u8*)params.packets + 4));": "is not aligned",
+    "(void)load_relaxed((const u64*)((const u8*)params.packets + 4));": "is not aligned",
 }  # fmt: skip
+"""What to execute first in the kernel, and the emulator's words for it."""
 
 
-@pytest.mark.parametrize("code", WRONGS)
-def test_what_hardware_leaves_undefined_is_an_error(code: str, folder: Path) -> None:
+def with_wrongs(shared_bytes: int) -> Edit:
+    """An edit after which a launch with n stop ids begins with number n of the wrongs."""
+    begin = "  if (threadIdx.x == 0) init_barriers();"
+    cases = " ".join(f"case {i}: {code} break;" for i, code in enumerate(WRONGS, 1))
+    first = f"constexpr int kSharedBytes = {shared_bytes}; switch (params.stop_count) {{ {cases} }}"
+
+    def edit(name: str, text: str) -> str:
+        if name != "megakernel.cuh":
+            return text
+        assert begin in text
+        return text.replace(begin, f"{first}\n{begin}")
+
+    return edit
+
+
+@pytest.mark.parametrize("number", range(len(WRONGS)))
+def test_what_hardware_leaves_undefined_is_an_error(number: int, folder: Path) -> None:
     model = CASES["llama"].model()
     program = CASES["llama"].program(model)
-    with emulated(program, model, library_of(program, folder, in_kernel(code))) as machine:
-        with pytest.raises(DeviceError, match=WRONGS[code]):
-            machine.run(Launch(0, [5], 1, 0), lambda _: None)
+    library = library_of(program, folder, with_wrongs(program.config["shared_bytes"]))
+    launch = Launch(0, [5], 1, 0, stop_ids=tuple(range(number + 1)))
+    with emulated(program, model, library) as machine, pytest.raises(DeviceError, match=list(WRONGS.values())[number]):
+        machine.run(launch, lambda _: None)

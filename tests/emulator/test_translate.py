@@ -8,13 +8,15 @@ from tests.emulator.translate import UnknownPtxError, translate
 
 
 def test_an_instruction_becomes_a_call() -> None:
-    source = 'asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2+8];" : "=l"(a), "=l"(b) : "l"(f(x, y)) : "memory");'
+    source = (
+        'asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2+8];" : "=l"(a), "=l"(b) : "l"(f(x, y)) : "memory");'
+    )
     call = "::emu::ptx::ld_relaxed_gpu_global_v2_b64((a), (b), ::emu::address((f(x, y))) + 8);"
     assert translate(source) == f"do {{ {call} }} while (0);"
 
 
 def test_registers_sinks_and_predicates() -> None:
-    source = r'''asm("{\n.reg .pred p;\nselp.u32 %0, 1, 0, p;\n@!p a::b.c _, %1;\n}" : "=r"(d) : "n"(T::k));'''
+    source = r"""asm("{\n.reg .pred p;\nselp.u32 %0, 1, 0, p;\n@!p a::b.c _, %1;\n}" : "=r"(d) : "n"(T::k));"""
     code = "bool p; ::emu::ptx::selp_u32((d), 1, 0, p); if (!p) ::emu::ptx::a_b_c(::emu::Sink{}, (T::k));"
     assert translate(source) == f"do {{ {code} }} while (0);"
 

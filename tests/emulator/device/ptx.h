@@ -94,21 +94,13 @@ inline u64 globaltimer() { return static_cast<u64>(clock()); }
 inline void bar_sync(u32 id, u32 threads) { block_barrier(id, threads); }
 inline void bar_sync(u32 id) { block_barrier(id, 0); }
 
-// mma.m16n8k16 by the fragment layout of the PTX ISA; `widen` reads an element. Products are exact in double, each sum is
-// rounded once.
-void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], const float (&c)[4], float (*widen)(u32));
-
-#define EMU_MMA(name, widen)                                                                                         \
-  inline void name(                                                                                                  \
+// See mma.cpp.
+#define EMU_MMA(name)                                                                                                \
+  void name(                                                                                                         \
       float& d0, float& d1, float& d2, float& d3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, float c0, float c1, \
-      float c2, float c3) {                                                                                          \
-    float d[4];                                                                                                      \
-    mma_m16n8k16(d, {a0, a1, a2, a3}, {b0, b1}, {c0, c1, c2, c3}, widen);                                            \
-    d0 = d[0], d1 = d[1], d2 = d[2], d3 = d[3];                                                                      \
-  }
-EMU_MMA(mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32, from_bf16)
-EMU_MMA(mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32, from_fp16)
-#undef EMU_MMA
+      float c2, float c3)
+EMU_MMA(mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32);
+EMU_MMA(mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32);
 
 }  // namespace ptx
 }  // namespace emu
