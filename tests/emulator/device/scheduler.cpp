@@ -1,0 +1,305 @@
+// Who runs next: warps in an order, and for a time, drawn from the seed, so that each seed is another interleaving.
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <stdexcept>
+
+#include "machine.h"
+
+namespace emu {
+
+constexpr std::size_t kStackBytes = 128 << 10;
+constexpr u32 kMargin = 4096;       // behind shared memory: never written
+constexpr u8 kUninitialised = 0xff;  // NaN in every type, and no tag
+constexpr long long kClocksPerRound = 64;
+constexpr int kRoundsPerSpeed = 256;
+constexpr u32 kMaxPasses = 16;
+constexpr int kLooksUntilYield = 256;
+constexpr u32 kPollRounds = 8;  // between two polls of a thread, at most
+
+Machine machine;
+Index thread_index, block_index, block_size, grid_size;
+u8* shared_memory;
+
+u32 Machine::random(u32 below) {
+  random_state = random_state * 6364136223846793005ull + 1442695040888963407ull;
+  return static_cast<u32>((random_state >> 33) % below);
+}
+
+// --- what a thread calls ---
+
+[[noreturn]] static void stop_here() {
+  machine.state = kFailed;
+  if (!machine.current) throw std::runtime_error(machine.error);
+  for (;;) machine.current->fiber.pause();
+}
+
+void fail(const char* format, ...) {
+  char text[512];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  char where[64] = "";
+  if (machine.current)
+    std::snprintf(where, sizeof where, "SM %u, thread %u: ", machine.current->sm->block, machine.current->index);
+  machine.error = std::string(where) + text;
+  stop_here();
+}
+
+void trap() {
+  machine.error = "the kernel trapped";
+  stop_here();
+}
+
+void sleep(long long until) {
+  Thread& thread = running();
+  Warp& warp = *thread.warp;
+  const u32 bit = 1u << (thread.index & 31);
+  thread.wakes = until;
+  warp.wakes = warp.asleep ? std::min(warp.wakes, until) : until;
+  warp.asleep |= bit;
+  warp.runnable &= ~bit;
+  thread.polled = thread.fresh = true;
+  thread.looks = 0;
+  thread.fiber.pause();
+}
+
+void yield() { sleep(machine.clocks + kClocksPerRound * machine.random(kPollRounds)); }
+
+void looked() {
+  if (++running().looks > kLooksUntilYield) yield();
+}
+
+long long clock() {
+  Thread& thread = running();
+  if (!thread.fresh) yield();
+  thread.fresh = false;
+  return machine.clocks;
+}
+
+void block_thread() {
+  Thread& thread = running();
+  thread.warp->runnable &= ~(1u << (thread.index & 31));
+  thread.polled = false;
+  thread.fiber.pause();
+}
+
+void wake(Thread* thread) {
+  const u32 bit = 1u << (thread->index & 31);
+  thread->warp->runnable |= bit;
+  thread->warp->asleep &= ~bit;
+}
+
+static void thread_main() {
+  machine.kernel();
+  Thread& thread = *machine.current;
+  Warp& warp = *thread.warp;
+  const u32 bit = 1u << (thread.index & 31);
+  warp.alive &= ~bit;
+  warp.runnable &= ~bit;
+  thread.sm->threads_alive--;
+  thread.polled = false;
+  leave_meeting(warp);
+  for (;;) thread.fiber.pause();
+}
+
+// --- turns ---
+
+static void enter(Thread& thread) {
+  machine.current = &thread;
+  thread_index.x = thread.index;
+  block_index.x = thread.sm->block;
+  shared_memory = thread.sm->shared;
+  thread.fiber.resume();
+  machine.current = nullptr;
+}
+
+// One pass over the lanes that can run. False: all of them only polled.
+static bool run_lanes(Warp& warp) {
+  const u32 first = machine.random(32);
+  bool progress = false;
+  for (u32 i = 0; i < 32 && machine.state == kRunning; i++) {
+    const u32 lane = (first + i) & 31;
+    if (!(warp.runnable >> lane & 1)) continue;
+    enter(*warp.lanes[lane]);
+    progress |= !warp.lanes[lane]->polled;
+  }
+  return progress;
+}
+
+static void wake_sleepers(Warp& warp) {
+  if (!warp.asleep || warp.wakes > machine.clocks) return;
+  warp.wakes = INT64_MAX;
+  for (u32 left = warp.asleep; left; left &= left - 1) {
+    Thread* thread = warp.lanes[__builtin_ctz(left)];
+    if (thread->wakes <= machine.clocks)
+      wake(thread);
+    else
+      warp.wakes = std::min<long long>(warp.wakes, thread->wakes);
+  }
+}
+
+static void turn(Warp& warp) {
+  wake_sleepers(warp);
+  const u32 passes = 1 + machine.random(kMaxPasses);
+  for (u32 pass = 0; pass < passes && warp.runnable && machine.state == kRunning; pass++)
+    if (!run_lanes(warp)) return;
+}
+
+// For a while some warps are slow, and so is the memory of some SMs. In half of these times all compute warps are.
+static void draw_speeds() {
+  constexpr u32 kSkips[] = {0, 0, 4, 7}, kLatencies[] = {1, 2, 8};
+  for (const auto& sm : machine.sms) {
+    sm->latency = kLatencies[machine.random(3)];
+    const u32 floor = machine.random(2) ? 0 : machine.random(8);
+    for (Warp& warp : sm->warps) warp.skips = std::max(kSkips[machine.random(4)], &warp < &sm->warps.back() - 1 ? floor : 0);
+  }
+}
+
+static void shuffle_order() {
+  for (std::size_t i = machine.order.size(); i > 1; i--)
+    std::swap(machine.order[i - 1], machine.order[machine.random(static_cast<u32>(i))]);
+}
+
+static bool margins_intact() {
+  for (const auto& sm : machine.sms)
+    for (u32 i = 0; i < kMargin; i++)
+      if (sm->shared[machine.shared_bytes + i] != kUninitialised) {
+        machine.error = "SM " + std::to_string(sm->block) + " wrote behind its shared memory, at byte " +
+                        std::to_string(machine.shared_bytes + i);
+        return false;
+      }
+  return true;
+}
+
+static std::string stuck() {
+  static const char* const kNames[] = {"__syncwarp", "a shuffle", "a vote", "a reduction", "an mma"};
+  std::string text = "all threads wait for each other:";
+  int named = 0;
+  for (const auto& sm : machine.sms)
+    for (const Warp& warp : sm->warps) {
+      if (!warp.alive || ++named > 6) continue;
+      char line[128];
+      const bool meets = warp.arrived != 0;
+      std::snprintf(line, sizeof line, " SM %u warp %d (%s %08x of %08x)", sm->block, warp.number,
+                    meets ? kNames[static_cast<int>(warp.kind)] : "a block barrier,", warp.arrived, warp.alive);
+      text += line;
+    }
+  return text;
+}
+
+static void end_round(bool landing) {
+  u32 alive = 0, runnable = 0;
+  for (const Warp* warp : machine.order) {
+    alive |= warp->alive;
+    runnable |= warp->runnable | warp->asleep;
+  }
+  if (machine.state != kRunning || runnable || landing) return;
+  machine.state = alive ? kFailed : kDone;
+  if (alive) machine.error = stuck();
+  if (machine.state == kDone && !margins_intact()) machine.state = kFailed;
+}
+
+static void run_round(long long round) {
+  if (round % kRoundsPerSpeed == 0) draw_speeds();
+  shuffle_order();
+  for (Warp* warp : machine.order)
+    if (machine.state == kRunning && machine.random(8) >= warp->skips) turn(*warp);
+  machine.clocks += kClocksPerRound;
+  bool landing = false;
+  for (const auto& sm : machine.sms) landing |= land(*sm);
+  end_round(landing);
+}
+
+// --- launches ---
+
+static Thread* thread_at(std::size_t i) {
+  while (machine.threads.size() <= i) machine.threads.push_back(std::make_unique<Thread>(kStackBytes));
+  Thread* thread = machine.threads[i].get();
+  thread->polled = thread->fresh = false;
+  thread->looks = 0;
+  thread->failed = 0;
+  thread->pieces.clear();
+  thread->fiber.restart(thread_main);
+  return thread;
+}
+
+static void make_sm(u32 block, u32 threads) {
+  machine.sms.push_back(std::make_unique<Sm>());
+  Sm& sm = *machine.sms.back();
+  sm.block = block;
+  sm.threads_alive = threads;
+  sm.memory.assign(machine.shared_bytes + kMargin + 1024, kUninitialised);
+  const auto address = reinterpret_cast<std::uintptr_t>(sm.memory.data());
+  sm.shared = sm.memory.data() + (1024 - address % 1024) % 1024;
+  sm.warps.resize(threads / 32);
+  for (u32 w = 0; w < threads / 32; w++) {
+    Warp& warp = sm.warps[w];
+    warp.sm = &sm;
+    warp.number = static_cast<int>(w);
+    warp.alive = warp.runnable = ~0u;
+    for (u32 lane = 0; lane < 32; lane++) {
+      Thread* thread = thread_at(block * threads + w * 32 + lane);
+      thread->sm = &sm;
+      thread->warp = &warp;
+      thread->index = w * 32 + lane;
+      warp.lanes.push_back(thread);
+    }
+    machine.order.push_back(&warp);
+  }
+}
+
+}  // namespace emu
+
+#define EMU_API extern "C" __attribute__((visibility("default")))
+
+using Bind = void (*)(void**, std::function<void()>*);
+
+// Begins a cooperative launch of `blocks` blocks; emu_run executes it.
+EMU_API void emu_start(Bind bind, void** arguments, emu::u32 blocks, emu::u32 threads, emu::u32 shared, emu::u64 seed) {
+  using namespace emu;
+  machine.sms.clear();
+  machine.order.clear();
+  machine.shared_bytes = shared;
+  machine.random_state = seed * 0x9e3779b97f4a7c15ull + 1;
+  machine.clocks = 1000;
+  machine.error.clear();
+  machine.state = kRunning;
+  bind(arguments, &machine.kernel);
+  grid_size = {blocks, 1, 1};
+  block_size = {threads, 1, 1};
+  block_index = thread_index = {};
+  for (u32 block = 0; block < blocks; block++) make_sm(block, threads);
+}
+
+// Up to `rounds` rounds; the state afterwards.
+EMU_API int emu_run(int rounds) {
+  using namespace emu;
+  for (int i = 0; i < rounds && machine.state == kRunning; i++) run_round(machine.clocks / kClocksPerRound);
+  return machine.state;
+}
+
+// A whole plain launch, one thread after another: nothing in it may wait. 0, or 1 with an error.
+EMU_API int emu_call(Bind bind, void** arguments, const emu::u32* grid, emu::u32 threads) {
+  using namespace emu;
+  std::function<void()> kernel;
+  bind(arguments, &kernel);
+  grid_size = {grid[0], grid[1], grid[2]};
+  block_size = {threads, 1, 1};
+  machine.current = nullptr;
+  try {
+    for (block_index.z = 0; block_index.z < grid[2]; block_index.z++)
+      for (block_index.y = 0; block_index.y < grid[1]; block_index.y++)
+        for (block_index.x = 0; block_index.x < grid[0]; block_index.x++)
+          for (thread_index.x = 0; thread_index.x < threads; thread_index.x++) kernel();
+  } catch (const std::runtime_error&) {
+    return 1;
+  }
+  block_index = {};
+  return 0;
+}
+
+EMU_API const char* emu_error() { return emu::machine.error.c_str(); }
+EMU_API long long emu_clocks() { return emu::machine.clocks; }
