@@ -170,6 +170,9 @@ _NOTHING_TO_DO: dict[str, tuple[Any, ...]] = {
     "cuOccupancyMaxActiveBlocksPerMultiprocessor": (1,),
     "cuStreamCreate": ("stream",),
     "cuEventCreate": ("event",),
+    "cuModuleUnload": (),
+    "cuStreamDestroy": (),
+    "cuEventDestroy": (),
     "cuEventRecord": (),
     "cuEventElapsedTime": (1.0,),
 }
