@@ -119,7 +119,7 @@ def _weights(program: Program) -> list[str]:
     for kind, members in groups.items():
         tiles = program.tiles[members[0]]
         per_sm = [tiles.sms.count(sm) for sm in set(tiles.sms)]
-        size = len(tiles.sms) * tiles.ksteps * ATOM_BYTES
+        size = len(tiles.sms) * tiles.atoms * ATOM_BYTES
         spread = f"{min(per_sm)}" if min(per_sm) == max(per_sm) else f"{min(per_sm)} to {max(per_sm)}"
         counts = [str(len(members)), str(len(tiles.sms)), str(tiles.ksteps), str(size)]
         rows.append([kind, *counts, spread, str(len(per_sm))])

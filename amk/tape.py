@@ -3,6 +3,7 @@
 A tape is a sequence of atoms: 16 rows x 16 columns of bf16, 512 bytes, in A-fragment order of mma.m16n8k16 (PTX ISA,
 "Matrix Fragments for mma.m16n8k16"). Lane l of a warp holds four 32-bit registers of two values each; register r holds
 row l / 4 + 8 * (r % 2), columns (l % 4) * 2 + 8 * (r / 2) and the one after. In memory: lane, register, half.
+Of a unit of 8 rows, rows 8-15 of an atom are the same rows again, half of K further on.
 
 bf16 is handled as uint16 bit patterns; a pair of halves travels as one uint32.
 """
@@ -35,7 +36,7 @@ def pack_tapes(program: Program, checkpoint: Checkpoint, progress: Progress = SI
         for tiles in program.tiles:
             units = pack_tiles(tiles, [checkpoint.bf16(name) for name in tiles.tensors])
             for unit, sm, offset in zip(units, tiles.sms, tiles.offsets, strict=True):
-                tapes[sm][offset : offset + tiles.ksteps] = unit
+                tapes[sm][offset : offset + tiles.atoms] = unit
             step.advance()
     return [tape.reshape(-1) for tape in tapes]
 
@@ -49,7 +50,7 @@ def pack_tape(program: Program, checkpoint: Checkpoint, sm: int) -> npt.NDArray[
             continue
         packed = pack_tiles(tiles, [checkpoint.bf16(name) for name in tiles.tensors], mine)
         for unit, values in zip(mine, packed, strict=True):
-            tape[tiles.offsets[unit] : tiles.offsets[unit] + tiles.ksteps] = values
+            tape[tiles.offsets[unit] : tiles.offsets[unit] + tiles.atoms] = values
     return tape.reshape(-1).view(np.uint8)
 
 
@@ -58,15 +59,29 @@ def _atoms(program: Program, sm: int) -> int:
 
 
 def pack_tiles(tiles: TensorTiles, tensors: Sequence[Bits], units: Sequence[int] | None = None) -> Bits:
-    """uint16 [units, ksteps, 256]: units (all, in order, by default) of a matrix from its tensors [rows, columns]."""
+    """uint16 [units, atoms, 256]: units (all, in order, by default) of a matrix from its tensors [rows, columns]."""
     chosen = np.arange(len(tiles.sms)) if units is None else np.asarray(units)
     begin, end = tiles.columns
-    packed = np.zeros((len(chosen) * TILE_ROWS, tiles.ksteps * KSTEP), np.uint16)
+    packed = np.zeros((len(chosen) * tiles.unit_rows, tiles.ksteps * KSTEP), np.uint16)
     for index, tensor in enumerate(tensors):
-        source = row_table(tiles, index).reshape(-1, TILE_ROWS)[chosen].reshape(-1)
+        source = row_table(tiles, index).reshape(-1, tiles.unit_rows)[chosen].reshape(-1)
         target = np.flatnonzero(source != PADDING)
         packed[target, : end - begin] = tensor[source[target], begin:end]
-    return to_fragments(packed)
+    return to_fragments(packed if tiles.unit_rows == TILE_ROWS else _fold(packed))
+
+
+def _fold(rows: Bits) -> Bits:
+    """[units * 8, K] -> [units * 16, K / 2]: the second half of K goes below the first."""
+    units, half = rows.shape[0] // (TILE_ROWS // 2), rows.shape[1] // 2
+    halves = rows.reshape(units, TILE_ROWS // 2, 2, half).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(halves).reshape(units * TILE_ROWS, half)
+
+
+def unfold(tiles: F32) -> F32:
+    """[units, 16, K / 2] as `from_fragments` gives it -> [units, 8, K]: the rows of units of 8."""
+    units, rows, half = tiles.shape
+    halves = tiles.reshape(units, 2, rows // 2, half).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(halves).reshape(units, rows // 2, 2 * half)
 
 
 def to_fragments(rows: Bits) -> Bits:
@@ -97,7 +112,7 @@ def unpack_unit(tape: Bits, offset: int, ksteps: int) -> F32:
 def row_table(tiles: TensorTiles | PackedVector, tensor_index: int) -> I32:
     """int32 [packed rows]: for each packed row the row of this tensor that it holds, -1 where it holds another's.
 
-    Packed rows are 16 for every unit of tiles; for a bias vector, as many as its matrix has.
+    Packed rows are those of every unit of tiles; for a bias vector, as many as its matrix has.
     """
     table = np.full(_packed_rows(tiles), PADDING, np.int32)
     rows = tiles.rows[tensor_index]
@@ -114,17 +129,17 @@ def row_table(tiles: TensorTiles | PackedVector, tensor_index: int) -> I32:
 
 def _packed_rows(tiles: TensorTiles | PackedVector) -> int:
     if isinstance(tiles, TensorTiles):
-        return len(tiles.sms) * TILE_ROWS
+        return len(tiles.sms) * tiles.unit_rows
     each = TILE_ROWS // len(tiles.tensors) if tiles.interleaved else TILE_ROWS
     rows = max(tiles.rows) if tiles.interleaved else sum(tiles.rows)
     return -(-rows // each) * TILE_ROWS
 
 
 def row_source(tiles: TensorTiles, unit: int) -> list[tuple[int, int]]:
-    """(tensor index, row) of each of the 16 rows of a unit; (-1, -1) for a padding row."""
-    sources = [(PADDING, PADDING)] * TILE_ROWS
+    """(tensor index, row) of each row of a unit; (-1, -1) for a padding row."""
+    sources = [(PADDING, PADDING)] * tiles.unit_rows
     for index in range(len(tiles.tensors)):
-        rows = row_table(tiles, index)[unit * TILE_ROWS : (unit + 1) * TILE_ROWS]
+        rows = row_table(tiles, index)[unit * tiles.unit_rows : (unit + 1) * tiles.unit_rows]
         for slot in np.flatnonzero(rows != PADDING):
             sources[slot] = (index, int(rows[slot]))
     return sources

@@ -23,8 +23,9 @@ struct EpilogueLane : LaneState {
     if (blockIdx.x == 0 && thread == 0) control = *params.control;
   }
 
-  // The next unit's sum of row thread % 16, times the norm scale if `scaled`. False: the launch has ended.
-  __device__ __forceinline__ bool take(float& value, bool scaled) {
+  // The next unit's sum of row thread % 16, or of thread % 8 where both halves of K have one (`halves`), times the norm
+  // scale if `scaled`. False: the launch has ended.
+  __device__ __forceinline__ bool take(float& value, bool scaled, bool halves = false) {
     if (!wait_or_quit(*this, reduce_full(next.slot), next.parity)) return false;
     const float* slot = reduce_slot(next.slot);
     constexpr int kHalf = kComputeWarps / 2;
@@ -33,6 +34,7 @@ struct EpilogueLane : LaneState {
 #pragma unroll
     for (int warp = 0; warp < kHalf; warp++) value += mine[warp * kReduceWords];
     value += __shfl_xor_sync(~0u, value, 16);
+    if (halves) value += __shfl_xor_sync(~0u, value, 8);
     if (scaled) {
       float squares = 0.f;
 #pragma unroll
@@ -47,13 +49,14 @@ struct EpilogueLane : LaneState {
 };
 
 struct Publish {
-  static __device__ __forceinline__ bool run(EpilogueLane& lane, const Task& task, bool scaled, bool paired, bool biased) {
-    const float bias = biased ? __ldg(lane.params.biases + task.first.w + (lane.thread & 15)) : 0.f;
+  static __device__ __forceinline__ bool run(
+      EpilogueLane& lane, const Task& task, bool scaled, bool paired, bool biased, bool halves) {
+    const float bias = biased ? __ldg(lane.params.biases + task.first.w + (lane.thread & (halves ? 7 : 15))) : 0.f;
     float value;
-    if (!lane.take(value, scaled)) return false;
+    if (!lane.take(value, scaled, halves)) return false;
     if (biased) value += bias;
     if (paired) value = gated(activation(value), __shfl_down_sync(~0u, value, 8));
-    if (lane.thread < (paired ? 8 : 16))
+    if (lane.thread < (paired || halves ? 8 : 16))
       publish_packet(lane.params.packets + static_cast<u32>(task.first.y + lane.thread), value, lane.tag(task.first.z));
     return true;
   }

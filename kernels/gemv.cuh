@@ -1,4 +1,4 @@
-// Matrix-vector product of one unit (16 rows) on tensor cores: one 16-byte shared load and one mma per 512 bytes.
+// Matrix-vector product of one unit (16 or 8 rows) on tensor cores: one 16-byte shared load and one mma per 512 bytes.
 //
 // A unit may be multiplied in parts of K, each with the activation gathered for it: what was summed so far waits in an
 // accumulator of the warp, so that a part needs only its own share of a long vector in shared memory, and can be
@@ -49,8 +49,9 @@ struct Product {
 
   // Adds the product of the next `full` chunks, one or more, and the rest in the ring with x. A chunk is loaded before
   // the one before it is multiplied, so that a warp's latencies overlap.
-  static __device__ __forceinline__ void add(ComputeLane& lane, int full, Sums& sums) {
-    const uint2* x = load_x(lane);
+  // `half`: a warp's k-steps in half of x, where units have 8 rows and so a tile's rows 8-15 meet the second half.
+  static __device__ __forceinline__ void add(ComputeLane& lane, int full, int half, Sums& sums) {
+    const uint2* x = load_x(lane) + (lane.thread & 8) * half;
     RingCursor next = lane.next;
     Tiles<kChunk> current;
     current.load(lane, next);
@@ -75,46 +76,54 @@ struct Product {
   }
 };
 
-// Columns 0 (high half of x) and 1 (low half) are in the threads with thread % 4 == 0: rows thread / 4 and + 8.
+// Where this thread's sum belongs in 16 words: those with thread % 4 == 0 hold columns 0 (high parts of x) and 1 (low
+// parts), of which rows 0-7 are taken, those with 1 columns 2 and 3 and rows 8-15. The columns of units of 16 rows are all
+// alike; of 8, the first two are of the first half of x and the next two of the second.
+__device__ __forceinline__ bool has_sum(const ComputeLane& lane) { return !(lane.thread & 2); }
+__device__ __forceinline__ int sum_word(const ComputeLane& lane) { return (lane.thread & 1) * 8 + (lane.thread >> 2); }
+__device__ __forceinline__ float sum_of(const ComputeLane& lane, const Sums& sums) {
+  return lane.thread & 1 ? (sums[0][2] + sums[0][3]) + (sums[1][2] + sums[1][3])
+                         : (sums[0][0] + sums[0][1]) + (sums[1][0] + sums[1][1]);
+}
+
 __device__ __forceinline__ void hand_over(ComputeLane& lane, const Sums& sums) {
   wait(lane, reduce_empty(lane.reduce.slot), lane.reduce.parity ^ 1);
   float* words = reduce_slot(lane.reduce.slot) + lane.warp * kReduceWords;
-  if ((lane.thread & 3) == 0) {
-    words[lane.thread >> 2] = (sums[0][0] + sums[0][1]) + (sums[1][0] + sums[1][1]);
-    words[8 + (lane.thread >> 2)] = (sums[0][2] + sums[0][3]) + (sums[1][2] + sums[1][3]);
-  }
+  if (has_sum(lane)) words[sum_word(lane)] = sum_of(lane, sums);
   if (lane.thread == 0) words[kSumOfSquares] = lane.sum_of_squares;
   __syncwarp();
   if (lane.thread == 0) mbarrier_arrive(reduce_full(lane.reduce.slot));
   lane.reduce.advance();
 }
 
-// An accumulator's words of this thread: both are only ever touched by it.
-__device__ __forceinline__ float2* accumulator(const ComputeLane& lane, int index) {
-  return reinterpret_cast<float2*>(shared + kAccumulatorsOffset) + (index * kComputeWarps + lane.warp) * 8 +
-         (lane.thread >> 2);
+// An accumulator's word of this thread: only ever touched by it.
+__device__ __forceinline__ float* accumulator(const ComputeLane& lane, int index) {
+  return reinterpret_cast<float*>(shared + kAccumulatorsOffset) + (index * kComputeWarps + lane.warp) * 16 +
+         sum_word(lane);
 }
 
+// As one of this thread's four: sums are taken of all.
 __device__ __forceinline__ void resume(const ComputeLane& lane, int index, Sums& sums) {
-  if (lane.thread & 3) return;
-  const float2 parked = *accumulator(lane, index);
-  sums[0][0] = parked.x;
-  sums[0][2] = parked.y;
+  if (!has_sum(lane)) return;
+  const float parked = *accumulator(lane, index);
+  if (lane.thread & 1)
+    sums[0][2] = parked;
+  else
+    sums[0][0] = parked;
 }
 
 __device__ __forceinline__ void park(const ComputeLane& lane, int index, const Sums& sums) {
-  if (lane.thread & 3) return;
-  *accumulator(lane, index) = make_float2(
-      (sums[0][0] + sums[0][1]) + (sums[1][0] + sums[1][1]), (sums[0][2] + sums[0][3]) + (sums[1][2] + sums[1][3]));
+  if (has_sum(lane)) *accumulator(lane, index) = sum_of(lane, sums);
 }
 
 // All products run the same code: whether a sum begins in an accumulator and where it goes are arguments.
 template <int kChunk, int kRest>
 struct Gemv {
-  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task, int full, bool resumed, bool parked) {
+  static __device__ __forceinline__ void run(
+      ComputeLane& lane, const Task& task, int full, int half, bool resumed, bool parked) {
     Sums sums = {};
     if (resumed) resume(lane, task.first.y, sums);
-    Product<kChunk, kRest>::add(lane, full, sums);
+    Product<kChunk, kRest>::add(lane, full, half, sums);
     if (parked)
       park(lane, task.first.y, sums);
     else

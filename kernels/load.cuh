@@ -36,21 +36,23 @@ extern "C" __global__ void amk_random(unsigned short* out, amk::u64 count, unsig
     out[i] = static_cast<unsigned short>(amk::Bf16::pack(amk::random_value(key, i, step), 0.f));
 }
 
-// One warp packs one k-step of one unit: blockIdx.x the unit, blockIdx.y and the warp the k-step.
-// rows[unit * 16 + r]: source row of packed row r, or -1 where it is another tensor's or padding (left as it is).
+// One warp packs one atom of one unit: blockIdx.x the unit, blockIdx.y and the warp the atom. `unit_rows` is 16, or 8: then
+// rows 8-15 of an atom are rows 0-7 again, `atoms` k-steps further on.
+// rows[unit * unit_rows + r]: source row of packed row r, or -1 where it is another tensor's or padding (left as it is).
 extern "C" __global__ void amk_repack(
-    const unsigned short* source, amk::u8* tape, const amk::u64* unit_offsets, const int* rows, int ksteps,
-    int column_begin, int column_end, int source_columns) {
-  const int kstep = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x & 31;
-  if (kstep >= ksteps) return;
-  unsigned short* atom = reinterpret_cast<unsigned short*>(tape + unit_offsets[blockIdx.x] + kstep * 512ull);
+    const unsigned short* source, amk::u8* tape, const amk::u64* unit_offsets, const int* rows, int atoms,
+    int unit_rows, int column_begin, int column_end, int source_columns) {
+  const int index = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x & 31;
+  if (index >= atoms) return;
+  unsigned short* atom = reinterpret_cast<unsigned short*>(tape + unit_offsets[blockIdx.x] + index * 512ull);
   for (int r = 0; r < 4; r++) {
-    const int row = rows[blockIdx.x * 16 + lane / 4 + 8 * (r % 2)];
+    const int tile_row = lane / 4 + 8 * (r % 2);
+    const int row = rows[blockIdx.x * unit_rows + tile_row % unit_rows], kstep = index + tile_row / unit_rows * atoms;
     if (row < 0) continue;
     for (int half = 0; half < 2; half++) {
       const int column = column_begin + kstep * 16 + (lane % 4) * 2 + 8 * (r / 2) + half;
-      const amk::u64 index = static_cast<amk::u64>(row) * source_columns + column;
-      atom[lane * 8 + r * 2 + half] = column < column_end ? source[index] : 0;
+      const amk::u64 element = static_cast<amk::u64>(row) * source_columns + column;
+      atom[lane * 8 + r * 2 + half] = column < column_end ? source[element] : 0;
     }
   }
 }

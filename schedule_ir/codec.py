@@ -21,7 +21,7 @@ from schedule_ir.program import Buffer, PackedVector, Program, Section, Space, T
 from schedule_ir.registry import REGISTRY
 from schedule_ir.target import Target
 
-FORMAT = 1
+FORMAT = 2
 LANES = (Lane.STREAM, Lane.COMPUTE, Lane.EPILOGUE)
 SECTIONS = (Section.BODY, Section.HEAD)
 
@@ -196,6 +196,7 @@ def _tiles(data: Mapping[str, Any]) -> TensorTiles:
         ksteps=_integer(data["ksteps"]),
         sms=tuple(_integer(s) for s in data["sms"]),
         offsets=tuple(_integer(o) for o in data["offsets"]),
+        unit_rows=_integer(data["unit_rows"]),
     )
 
 

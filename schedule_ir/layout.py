@@ -1,7 +1,7 @@
 """Sizes and orders of packed data: weight tiles, K/V blocks, K chunks, attention splits.
 
 Weight tile: 16 rows x 16 columns of bf16 as an A fragment of mma.m16n8k16 (PTX ISA, "Matrix Fragments for
-mma.m16n8k16"): 512 bytes, lane-major, four 32-bit registers per lane. A unit is 16 rows x all its k-steps.
+mma.m16n8k16"): 512 bytes, lane-major, four 32-bit registers per lane. A unit is 16 or 8 rows x all their k-steps.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from schedule_ir.expr import Expr, ExprLike, ceil_div, maximum, minimum, var
 
 TILE_ROWS = 16
+UNIT_ROWS = (16, 8)
+"""Rows that a unit may have. Of 8 rows, a tile holds two k-steps."""
+
 KSTEP = 16
 ATOM_BYTES = TILE_ROWS * KSTEP * 2
 KV_BLOCK = 16

@@ -76,7 +76,7 @@ def _no_check(constants: Args, config: Args) -> list[str]:
     return []
 
 
-def _all_constants(constants: Args) -> Instance:
+def _all_constants(constants: Args, config: Args) -> Instance:
     return tuple(constants.values()), ()
 
 
@@ -85,9 +85,9 @@ class Op:
     """An instruction kind.
 
     `fields` name the per-task integers (device table words 1..), `constants` the compile-time ones. `template` is the
-    CUDA struct template in kernels/ whose `run` executes it. `instance` says with which template arguments (all
-    constants, in this order), and which arguments follow (lane, task). Variants of equal template and template
-    arguments share code, of which there should be little: what the instruction cache does not hold comes from L2. The
+    CUDA struct template in kernels/ whose `run` executes it. `instance` (of constants, config) says with which
+    template arguments (all constants, in this order), and which arguments follow (lane, task). Variants of equal
+    template and template arguments share code, of which there should be little: what the instruction cache does not hold comes from L2. The
     rules take (args, constants, config) and return the accesses in program order, the cost, and broken preconditions.
     `chunks` says how many ring slots the task fills (stream) or drains (compute).
     """
@@ -102,6 +102,6 @@ class Op:
     cost: CostRule = _no_cost
     check: CheckRule = _no_check
     chunks: Callable[[Args, Args, Args], ExprLike] | None = None
-    instance: Callable[[Args], Instance] = _all_constants
+    instance: Callable[[Args, Args], Instance] = _all_constants
     reduce_slots: int = 0
     """+1: hands one reduction slot to the epilogue lane (compute); -1: takes one (epilogue)."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from schedule_ir.layout import TILE_ROWS
 from schedule_ir.registry import REGISTRY, Lane, Op
 from schedule_ir.target import Target
 
@@ -69,11 +70,13 @@ class Task:
 
 @dataclass(frozen=True)
 class TensorTiles:
-    """Where a matrix lies in the tapes: unit `u` (16 packed rows) starts at atom `offsets[u]` of the tape of `sms[u]`.
+    """Where a matrix lies in the tapes: unit `u` (`unit_rows` packed rows) starts at atom `offsets[u]` of the tape of
+    `sms[u]`.
 
     The packed rows are those of `tensors` (checkpoint names, with `rows[i]` rows each): stacked one tensor after the
     other, or `interleaved`, 16 / len(tensors) rows of each per unit; padded with zero rows to whole units. A unit
-    holds columns [columns[0], columns[1]) of them, padded with zeros to `ksteps`.
+    holds columns [columns[0], columns[1]) of them, padded with zeros to `ksteps`. An atom is a k-step of 16 rows, or two
+    of a unit of 8: k-step j in its first 8 rows, k-step j + `atoms` in the others.
     """
 
     name: str
@@ -84,6 +87,12 @@ class TensorTiles:
     ksteps: int
     sms: tuple[int, ...]
     offsets: tuple[int, ...]
+    unit_rows: int = TILE_ROWS
+
+    @property
+    def atoms(self) -> int:
+        """Atoms of a unit, which are tiles of 16 x 16."""
+        return self.ksteps * self.unit_rows // TILE_ROWS
 
 
 @dataclass(frozen=True)

@@ -6,20 +6,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schedule_ir.layout import TILE_ROWS, ceil_to, ksteps
+from schedule_ir.layout import TILE_ROWS, UNIT_ROWS, ceil_to, ksteps
 from schedule_ir.program import TensorTiles
 from validator.columns import Columns, Ints
 
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """All units of all matrices: `tile` numbers the matrix, `unit` the unit in it; sorted by place on the tapes."""
+    """All units of all matrices: `tile` numbers the matrix, `unit` the unit in it, of so many rows and atoms; sorted by
+    place on the tapes.
+    """
 
     tile: Ints
     unit: Ints
     sm: Ints
     offset: Ints
-    ksteps: Ints
+    atoms: Ints
+    rows: Ints
 
 
 def packed_rows(rows: tuple[int, ...], interleaved: bool) -> int:
@@ -28,14 +31,18 @@ def packed_rows(rows: tuple[int, ...], interleaved: bool) -> int:
 
 
 def shape_problem(tiles: TensorTiles) -> str | None:
-    """Theorem: a matrix has as many units as its rows need, each of the k-steps that its columns need."""
+    """Theorem: a matrix has as many units as its rows need, each of the k-steps that its columns need; a unit of 8 rows has
+    two whole halves of K, and is not of interleaved tensors.
+    """
     begin, end = tiles.columns
+    if tiles.unit_rows not in UNIT_ROWS or (tiles.unit_rows < TILE_ROWS and (tiles.ksteps % 2 or tiles.interleaved)):
+        return f"matrix {tiles.name!r}: {tiles.ksteps} k-steps cannot lie in units of {tiles.unit_rows} rows"
     rows = packed_rows(tiles.rows, tiles.interleaved)
     if not tiles.rows or min(tiles.rows) < 1 or len(tiles.rows) != len(tiles.tensors):
         return f"matrix {tiles.name!r}: rows {tiles.rows} do not fit its tensors {tiles.tensors}"
     if not 0 <= begin < end or ksteps(end - begin) != tiles.ksteps:
         return f"matrix {tiles.name!r}: columns [{begin}, {end}) do not make {tiles.ksteps} k-steps"
-    if len(tiles.sms) != len(tiles.offsets) or len(tiles.sms) != -(-rows // TILE_ROWS):
+    if len(tiles.sms) != len(tiles.offsets) or len(tiles.sms) != -(-rows // tiles.unit_rows):
         return f"matrix {tiles.name!r}: {rows} packed rows do not make {len(tiles.sms)} units"
     if tiles.interleaved and (len(tiles.rows) != 2 or len(set(tiles.rows)) != 1):
         return f"matrix {tiles.name!r}: two tensors of equally many rows can be interleaved, not {tiles.rows}"
@@ -52,9 +59,11 @@ def units(columns: Columns) -> Units:
         np.concatenate([np.array(getattr(t, name), np.int64) for t in tiles]) if tiles else np.zeros(0, np.int64)
         for name in ("sms", "offsets")
     )
-    steps = np.repeat(np.array([t.ksteps for t in tiles], np.int64), counts)
+    atoms, rows = (
+        np.repeat(np.array([getattr(t, name) for t in tiles], np.int64), counts) for name in ("atoms", "unit_rows")
+    )
     order = np.lexsort((offset, sm))
-    return Units(tile[order], unit[order], sm[order], offset[order], steps[order])
+    return Units(tile[order], unit[order], sm[order], offset[order], atoms[order], rows[order])
 
 
 def unit_of(columns: Columns, found: Units, copies: Ints) -> Ints:
@@ -64,5 +73,5 @@ def unit_of(columns: Columns, found: Units, copies: Ints) -> Ints:
     at = np.minimum(np.searchsorted(key, wanted), max(0, len(key) - 1))
     if not len(key):
         return np.full(len(copies), -1, np.int64)
-    exact = (key[at] == wanted) & (found.ksteps[at] == columns.constant("ksteps", copies))
+    exact = (key[at] == wanted) & (found.atoms[at] == columns.constant("ksteps", copies))
     return np.where(exact, at, -1)

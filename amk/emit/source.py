@@ -161,7 +161,7 @@ def _shared_code(program: Program, lane: Lane) -> dict[str, list[int]]:
     groups: dict[str, list[int]] = {}
     for opcode, variant in enumerate(program.variants):
         if variant.spec.lane is lane:
-            values = ", ".join(map(str, variant.spec.instance(variant.constants)[0]))
+            values = ", ".join(map(str, variant.spec.instance(variant.constants, program.config)[0]))
             groups.setdefault(variant.spec.template + (f"<{values}>" if values else ""), []).append(opcode)
     return dict(sorted(groups.items(), key=lambda group: _rank(program.variants[group[1][0]].op)))
 
@@ -180,7 +180,7 @@ def _is_one_of(opcodes: list[int]) -> str:
 def _arguments(program: Program, opcodes: list[int]) -> list[str]:
     """What `run` takes besides lane and task: a literal where the variants agree, else chosen by opcode."""
     variants = [program.variants[opcode] for opcode in opcodes]
-    columns = zip(*(variant.spec.instance(variant.constants)[1] for variant in variants), strict=True)
+    columns = zip(*(variant.spec.instance(variant.constants, program.config)[1] for variant in variants), strict=True)
     return [_chosen(dict(zip(opcodes, values, strict=True))) for values in columns]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from amk.lower.sizes import Matrix
 from schedule_ir.op import Lane
 from schedule_ir.program import Buffer, Section, Space, Task, TensorTiles, Variant
 from schedule_ir.registry import REGISTRY
@@ -67,14 +68,16 @@ class Builder:
         return (self._next_unit + unit) % self.sms
 
     def place(
-        self, name: str, tensors: tuple[str, ...], rows: tuple[int, ...], columns: tuple[int, int], ksteps: int,
+        self, name: str, tensors: tuple[str, ...], rows: tuple[int, ...], columns: tuple[int, int], shape: Matrix,
         owners: list[int], interleaved: bool = False,
     ) -> TensorTiles:  # fmt: skip
         """Put the units of a matrix at the ends of their owners' tapes."""
         offsets = []
         for sm in owners:
             offsets.append(self.tape_atoms[sm])
-            self.tape_atoms[sm] += ksteps
-        tiles = TensorTiles(name, tensors, interleaved, rows, columns, ksteps, tuple(owners), tuple(offsets))
+            self.tape_atoms[sm] += shape.atoms
+        tiles = TensorTiles(
+            name, tensors, interleaved, rows, columns, shape.ksteps, tuple(owners), tuple(offsets), shape.rows
+        )
         self.tiles.append(tiles)
         return tiles

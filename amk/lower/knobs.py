@@ -20,7 +20,9 @@ class Knobs:
     full (a deep queue of copies makes every hand-off wait behind it in L2). `prefetch_chunks`: chunks beyond a full
     ring that the stream lane lets L2 take meanwhile, 0 for none. `down_split`: K-split of the down projection, 0 for
     the smallest that fits. `down_pieces`: pieces of K in which an SM multiplies its units of down,
-    so that it starts before the last rows of the MLP are there, 0 for as many as pay. `min_split_rows`: cached
+    so that it starts before the last rows of the MLP are there, 0 for as many as pay. `qkv_rows`, `o_rows`, `down_rows`:
+    rows of a unit, 16 or 8; 8 share rows out more evenly, in more tasks (units stay 16 where the halves of K would not be
+    whole k-steps of every warp). `min_split_rows`: cached
     positions that are worth a split of their own. `max_queries`: query heads that share an attention task; 8 fill the
     rows of an mma tile as high and low halves.
     """
@@ -35,6 +37,9 @@ class Knobs:
     prefetch_chunks: int = _knob(10, (0, 4, 10, 20), "chunks that L2 takes in advance while the ring is full")
     down_split: int = _knob(0, (0, 1, 2, 3, 4, 6, 8), "K-split of the down projection: tasks, mailboxes, parts to add")
     down_pieces: int = _knob(0, (0, 1, 2, 3, 4, 6, 8), "pieces of K in which an SM multiplies down: gathers, x, ring")
+    qkv_rows: int = _knob(16, (16, 8), "rows of a unit of q/k/v: balance over SMs, tasks")
+    o_rows: int = _knob(16, (16, 8), "rows of a unit of the attention's output projection: balance over SMs, tasks")
+    down_rows: int = _knob(16, (16, 8), "rows of a unit of down: balance over SMs, tasks, accumulators")
     min_split_rows: int = _knob(64, (16, 32, 48, 64, 96, 128, 192, 256), "cached positions per attention split")
     max_queries: int = _knob(8, (8, 4, 2, 1), "query heads per attention task: shared memory, K/V blocks copied again")
     max_splits: int = _knob(16, (1, 2, 4, 6, 8, 12, 16, 24, 32), "SMs that share the attention of one K/V head")

@@ -15,7 +15,17 @@ from typing import NamedTuple
 from amk.errors import RejectedProgramError, UnsupportedModelError
 from amk.lower.builder import Builder
 from amk.lower.knobs import Knobs
-from amk.lower.sizes import Matrix, SharedMemory, choose_memory, down_parts, down_pieces, matrix, pieces_of
+from amk.lower.sizes import (
+    Matrix,
+    SharedMemory,
+    choose_memory,
+    down_parts,
+    down_pieces,
+    down_rows,
+    matrix,
+    pieces_of,
+    unit_rows,
+)
 from amk.model.graph import Layer, Linear, ModelGraph, TensorRef
 from schedule_ir.layout import KSTEP, KV_BLOCK, KV_ELEMENT_BYTES, TILE_ROWS, ceil_to, ksteps
 from schedule_ir.op import Lane
@@ -56,6 +66,7 @@ class _Lowering:
         gated_units = -(-graph.intermediate // GATED_ROWS)
         self.sms = min(target.sms, gated_units)
         self.splits = max(1, min(knobs.max_splits, self.sms // graph.kv_heads))
+        self.down_rows = down_rows(graph, self.sms, self.knobs)
         self.hidden_padded = ceil_to(graph.hidden, TILE_ROWS)
         self.build = Builder(self.sms)
         self.norms: list[str] = []
@@ -122,11 +133,14 @@ class _Lowering:
         else:
             self._embed(layer.attn_norm)
         scaled = layer.attn_norm is not None
-        self._linear(f"layers.{index}.qkv", (layer.q, layer.k, layer.v), index, self.qkv, scaled=scaled)
+        self._linear(
+            f"layers.{index}.qkv", (layer.q, layer.k, layer.v), index, self.qkv, scaled=scaled, rows=self.knobs.qkv_rows
+        )
         self._attend(index, layer)
         self._combine(index)
         width = self.graph.heads * self.graph.head_dim
-        self._linear(f"layers.{index}.o", (layer.o,), index, self.o, gather=(self.attention, width))
+        gather = self.attention, width
+        self._linear(f"layers.{index}.o", (layer.o,), index, self.o, gather=gather, rows=self.knobs.o_rows)
 
     def _mlp_phase(self, index: int, layer: Layer) -> None:
         self._add(self.o, 1, index, layer.mlp_norm, layer.post_attn_norm)
@@ -144,6 +158,7 @@ class _Lowering:
             self._linear(
                 name, (layer.down,), index, target,
                 gather=(self.mlp + begin, end - begin), columns=(begin, end), biased=part == 0,
+                rows=self.down_rows,
             )  # fmt: skip
 
     def _embed(self, norm: TensorRef | None) -> None:
@@ -169,12 +184,14 @@ class _Lowering:
     def _linear(
         self, name: str, linears: tuple[Linear, ...], phase: int, mailbox: int, *, scaled: bool = False,
         gated: bool = False, gather: tuple[int, int] | None = None, columns: tuple[int, int] | None = None,
-        biased: bool = True,
+        biased: bool = True, rows: int = TILE_ROWS,
     ) -> None:  # fmt: skip
-        """Emit the units of one matrix on all three lanes: copy, (gather,) multiply, publish."""
-        tiles, shape = self._place(name, linears, columns, gated)
+        """Emit the units of one matrix, of `rows` rows if they can be, on all three lanes: copy, (gather,) multiply,
+        publish.
+        """
+        tiles, shape = self._place(name, linears, columns, gated, rows)
         bias = self._bias(linears, gated) if biased else None
-        per_unit = GATED_ROWS if gated else TILE_ROWS
+        per_unit = GATED_ROWS if gated else shape.rows
         gathered: set[int] = set()
         for unit, sm in enumerate(tiles.sms):
             if gather and sm not in gathered:
@@ -183,11 +200,11 @@ class _Lowering:
             if gated and unit + self.sms >= len(tiles.sms) and not self._has_down(sm):
                 self._append(sm)  # the epilogue releases the row after a unit that follows
             self._multiply(sm, tiles, shape, unit)
-            self._publish(sm, mailbox + unit * per_unit, phase, bias, unit, scaled=scaled, gated=gated)
+            self._publish(sm, mailbox + unit * per_unit, phase, bias, unit, shape.rows, scaled=scaled, gated=gated)
 
     def _has_down(self, sm: int) -> bool:
         """Whether an SM gets a unit of down, which is dealt next."""
-        units = len(self.ranges) * -(-self.graph.hidden // TILE_ROWS)
+        units = len(self.ranges) * -(-self.graph.hidden // self.down_rows)
         return units >= self.sms or (sm - self.build.dealt(0)) % self.sms < units
 
     def _in_pieces(
@@ -197,47 +214,48 @@ class _Lowering:
 
         The first pieces are there while the last rows of the MLP are still on their way, and x is a piece long.
         """
-        owners = self.build.deal(-(-self.graph.hidden // TILE_ROWS))
+        rows = self.down_rows
+        owners = self.build.deal(-(-self.graph.hidden // rows))
         bias = self._bias((down,), False) if biased else None
         for number, (begin, end) in enumerate(pieces):
-            tiles, shape = self._place(f"{name}.{number}", (down,), (begin, end), False, owners)
+            tiles, shape = self._place(f"{name}.{number}", (down,), (begin, end), False, rows, owners)
             for sm in sorted(set(owners)):
                 self.build.add(sm, "gather", (shape.ksteps, end - begin), src=self.mlp + begin, phase=phase)
             for unit, sm in enumerate(owners):
                 self._copy(sm, tiles, shape, unit)
-                size = (shape.ksteps, shape.chunk)
+                size = (shape.atoms, shape.chunk, shape.rows)
                 if end < pieces[-1][1]:
                     self.build.add(sm, "gemv_park", (*size, int(number > 0)), accumulator=unit // self.sms)
                     continue
                 self.build.add(sm, "gemv_resume", size, accumulator=unit // self.sms)
-                self._publish(sm, mailbox + unit * TILE_ROWS, phase, bias, unit)
+                self._publish(sm, mailbox + unit * rows, phase, bias, unit, rows)
 
     def _place(
         self, name: str, linears: tuple[Linear, ...], columns: tuple[int, int] | None, interleaved: bool,
-        owners: list[int] | None = None,
+        unit: int = TILE_ROWS, owners: list[int] | None = None,
     ) -> tuple[TensorTiles, Matrix]:  # fmt: skip
         rows = tuple(linear.weight.shape[0] for linear in linears)
         begin, end = columns or (0, linears[0].weight.shape[1])
         packed = len(rows) * ceil_to(rows[0], GATED_ROWS) if interleaved else sum(rows)
-        shape = matrix(packed, end - begin, self.knobs)
+        shape = matrix(packed, end - begin, self.knobs, unit_rows(unit, [ksteps(end - begin)], self.knobs))
         names = tuple(linear.weight.name for linear in linears)
         owners = owners or self.build.deal(shape.units)
-        return self.build.place(name, names, rows, (begin, end), shape.ksteps, owners, interleaved), shape
+        return self.build.place(name, names, rows, (begin, end), shape, owners, interleaved), shape
 
     def _copy(self, sm: int, tiles: TensorTiles, shape: Matrix, unit: int) -> None:
-        self.build.add(sm, "copy_tape", (shape.ksteps, shape.chunk), offset=tiles.offsets[unit])
+        self.build.add(sm, "copy_tape", (shape.atoms, shape.chunk), offset=tiles.offsets[unit])
 
     def _multiply(self, sm: int, tiles: TensorTiles, shape: Matrix, unit: int) -> None:
         self._copy(sm, tiles, shape, unit)
-        self.build.add(sm, "gemv", (shape.ksteps, shape.chunk))
+        self.build.add(sm, "gemv", (shape.atoms, shape.chunk, shape.rows))
 
     def _publish(
-        self, sm: int, target: int, phase: int, bias: int | None, unit: int, *, scaled: bool = False,
+        self, sm: int, target: int, phase: int, bias: int | None, unit: int, rows: int, *, scaled: bool = False,
         gated: bool = False,
     ) -> None:  # fmt: skip
         self.build.add(
-            sm, "publish", (int(scaled), int(gated), int(bias is not None)),
-            dst=target, phase=phase, bias=0 if bias is None else bias + unit * TILE_ROWS,
+            sm, "publish", (int(scaled), int(gated), int(bias is not None), rows),
+            dst=target, phase=phase, bias=0 if bias is None else bias + unit * rows,
         )  # fmt: skip
 
     def _bias(self, linears: tuple[Linear, ...], interleaved: bool) -> int | None:

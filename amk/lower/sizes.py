@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from amk.errors import RejectedProgramError
@@ -30,10 +31,12 @@ CONCESSIONS = ((8, 4), (8, 3), (4, 4), (4, 3), (4, 2), (2, 2), (1, 2))
 
 @dataclass(frozen=True)
 class Matrix:
-    """A phase of row-block units: `units` of `ksteps`, copied in chunks of `chunk` k-steps."""
+    """A phase of row-block units: `units` of `rows` rows and `atoms` tiles, copied in chunks of `chunk`; x has `ksteps`."""
 
     units: int
     ksteps: int
+    rows: int
+    atoms: int
     chunk: int
 
 
@@ -45,10 +48,30 @@ def chunk_ksteps(total: int, knobs: Knobs) -> int:
     return ceil_to(-(-total // chunks), knobs.compute_warps)
 
 
-def matrix(rows: int, columns: int, knobs: Knobs) -> Matrix:
+def matrix(rows: int, columns: int, knobs: Knobs, unit_rows: int = TILE_ROWS) -> Matrix:
     """The units of a matrix of rows x columns."""
     total = ksteps(columns)
-    return Matrix(-(-rows // TILE_ROWS), total, chunk_ksteps(total, knobs))
+    atoms = total * unit_rows // TILE_ROWS
+    return Matrix(-(-rows // unit_rows), total, unit_rows, atoms, chunk_ksteps(atoms, knobs))
+
+
+def unit_rows(wanted: int, totals: Iterable[int], knobs: Knobs) -> int:
+    """Rows of a unit whose pieces have so many k-steps: 8 only where every warp has both halves of all its k-steps."""
+    halves = all(total % (2 * knobs.compute_warps) == 0 for total in totals)
+    return wanted if halves else TILE_ROWS
+
+
+def down_rows(graph: ModelGraph, sms: int, knobs: Knobs) -> int:
+    """Rows of a unit of down."""
+    pieces = all_down_pieces(graph, sms, knobs)
+    return unit_rows(knobs.down_rows, [ksteps(end - begin) for begin, end in pieces], knobs)
+
+
+def all_down_pieces(graph: ModelGraph, sms: int, knobs: Knobs) -> list[tuple[int, int]]:
+    """Column ranges of the pieces of all K-parts of down."""
+    count = pieces_of(graph, sms, knobs)
+    parts = down_parts(graph.intermediate, knobs.down_split, knobs)
+    return [piece for begin, end in parts for piece in down_pieces(begin, end, count, knobs)]
 
 
 def down_parts(intermediate: int, parts: int, knobs: Knobs) -> list[tuple[int, int]]:
@@ -110,22 +133,34 @@ class SharedMemory:
         return sum(size for _, size in self.regions())
 
 
+def _atoms_of_narrow(graph: ModelGraph, sms: int, knobs: Knobs) -> list[int]:
+    """Tiles of the units of 8 rows that there are."""
+    pieces = [ksteps(end - begin) for begin, end in all_down_pieces(graph, sms, knobs)]
+    matrices = [
+        (knobs.qkv_rows, [ksteps(graph.hidden)]),
+        (knobs.o_rows, [ksteps(graph.heads * graph.head_dim)]),
+        (knobs.down_rows, pieces),
+    ]
+    return [
+        total // 2 for wanted, totals in matrices if unit_rows(wanted, totals, knobs) < TILE_ROWS for total in totals
+    ]
+
+
 def shared_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str) -> SharedMemory:
     """Shared memory of one SM; as many ring stages as fit unless the knobs say how many."""
     sms = min(target.sms, -(-graph.intermediate // (TILE_ROWS // 2)))
     parts = down_parts(graph.intermediate, knobs.down_split, knobs)
-    count = pieces_of(graph, sms, knobs)
-    pieces = [piece for begin, end in parts for piece in down_pieces(begin, end, count, knobs)]
+    pieces = all_down_pieces(graph, sms, knobs)
     widest = [ksteps(graph.hidden), ksteps(graph.heads * graph.head_dim), *(ksteps(b - a) for a, b in pieces)]
     warps = knobs.compute_warps
-    units = -(-graph.hidden // TILE_ROWS)
+    units = -(-graph.hidden // down_rows(graph, sms, knobs))
     parked = -(-units // sms) if len(pieces) > len(parts) else 0
     per_warp = -(-max(widest) // warps)
     residual_rounds = ceil_to(ksteps(graph.hidden), 4 * warps) // (4 * warps)
     head_dim = ceil_to(graph.head_dim, KSTEP)
     queries = min(graph.group, knobs.max_queries)
     rows = partial_rows(warps, queries, head_dim)
-    slot = ATOM_BYTES * max(chunk_ksteps(total, knobs) for total in widest)
+    slot = ATOM_BYTES * max(chunk_ksteps(atoms, knobs) for atoms in [*widest, *_atoms_of_narrow(graph, sms, knobs)])
     slot = max(slot, 2 * KV_BLOCK * head_dim * KV_ELEMENT_BYTES[kv_dtype])
     fixed = SharedMemory(
         slot=slot,

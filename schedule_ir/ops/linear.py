@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from schedule_ir.expr import NUMPY, Expr, evaluate, exp, tanh, var
-from schedule_ir.layout import ATOM_BYTES, KSTEP, TILE_ROWS, chunk_sizes
+from schedule_ir.layout import ATOM_BYTES, KSTEP, TILE_ROWS, UNIT_ROWS, chunk_sizes
 from schedule_ir.op import Access, Args, Cost, How, Instance, Lane, Op
 from schedule_ir.ops.activation import Vector
 
@@ -28,13 +28,13 @@ GATED: Expr = var("activated") * var("up")
 
 
 def gemv_meaning(tiles: Array, x: Vector) -> Array:
-    """Products [units, 16] of weight units [units, 16, K] and x [K], accumulated in fp32."""
+    """Products [units, rows] of weight units [units, rows, K] and x [K], accumulated in fp32."""
     result: Array = np.matmul(tiles.reshape(-1, tiles.shape[-1]), x).reshape(tiles.shape[:-1])
     return result
 
 
 def resume_meaning(parked: Array, tiles: Array, x: Vector) -> Array:
-    """Parked sums [units, 16] with the products of the next part of the units [units, 16, K] and x [K] added, in fp32.
+    """Parked sums [units, rows] with the products of the next part of the units [units, rows, K] and x [K], in fp32.
 
     `gemv_park` without `resume` is `gemv_meaning`; with it, and in `gemv_resume`, it is this.
     """
@@ -47,7 +47,7 @@ def scale_meaning(sum_of_squares: np.float32, hidden: int, eps: float) -> np.flo
 
 
 def publish_meaning(sums: Array, scale: np.float32, bias: Array | None, gated: bool, activation: str = "silu") -> Array:
-    """What the epilogue publishes of products [units, 16]: 16 values a unit, or 8 where gate and up are paired.
+    """What the epilogue publishes of products [units, rows]: a value a row, or 8 where gate and up are paired.
 
     In a gated unit rows 0-7 are gate rows and rows 8-15 the up rows of the same outputs.
     """
@@ -70,16 +70,23 @@ def _gemv_chunks(args: Args, constants: Args, config: Args) -> int:
     return len(chunk_sizes(constants["ksteps"], constants["chunk_ksteps"]))
 
 
-def _gemv_instance(constants: Args, resume: int, park: int) -> Instance:
-    """Gemv<chunk, rest>::run(.., full chunks, resume, park): products of all lengths share code."""
+def _gemv_instance(constants: Args, config: Args, resume: int, park: int) -> Instance:
+    """Gemv<chunk, rest>::run(.., full chunks, a warp's k-steps to the second half of K, resume, park): products of all
+    lengths, and of units of 16 and of 8 rows, share code.
+    """
     chunk = min(constants["chunk_ksteps"], constants["ksteps"])
     full, rest = divmod(constants["ksteps"], chunk)
-    return (chunk, rest), (full, resume, park)
+    half = constants["ksteps"] // config["compute_warps"] if constants["unit_rows"] < TILE_ROWS else 0
+    return (chunk, rest), (full, half, resume, park)
 
 
 def _gemv_check(constants: Args, config: Args) -> list[str]:
     total, chunk, warps = constants["ksteps"], constants["chunk_ksteps"], config["compute_warps"]
     broken = []
+    if constants["unit_rows"] not in UNIT_ROWS:
+        broken.append(f"units of {constants['unit_rows']} rows; there are units of 16 and of 8")
+    elif constants["unit_rows"] < TILE_ROWS and total % warps:
+        broken.append(f"{total} tiles of a unit of 8 rows: not the same number for each of {warps} compute warps")
     if chunk * ATOM_BYTES > config["slot_bytes"]:
         broken.append(f"chunk of {chunk} k-steps does not fit a ring slot of {config['slot_bytes']} bytes")
     if total > chunk and chunk % warps:
@@ -88,40 +95,50 @@ def _gemv_check(constants: Args, config: Args) -> list[str]:
 
 
 def _publish_access(args: Args, constants: Args, config: Args) -> list[Access]:
-    count = TILE_ROWS // 2 if constants["gated"] else TILE_ROWS
+    rows = constants["unit_rows"]
+    count = rows // 2 if constants["gated"] else rows
     accesses = [Access("packets", args["dst"], count, True, How.PACKET, args["phase"])]
     if constants["biased"]:
-        accesses.insert(0, Access("biases", args["bias"], TILE_ROWS, False, How.PLAIN))
+        accesses.insert(0, Access("biases", args["bias"], rows, False, How.PLAIN))
     return accesses
 
 
-def _publish_instance(constants: Args) -> Instance:
-    return (), tuple(constants.values())
+def _publish_instance(constants: Args, config: Args) -> Instance:
+    flags = tuple(constants[name] for name in ("scaled", "gated", "biased"))
+    return (), (*flags, int(constants["unit_rows"] < TILE_ROWS))
+
+
+def _publish_check(constants: Args, config: Args) -> list[str]:
+    rows = constants["unit_rows"]
+    if rows not in UNIT_ROWS or (constants["gated"] and rows != TILE_ROWS):
+        return [f"units of {rows} rows, gated: {constants['gated']}; there are units of 16 rows, and of 8 ungated"]
+    return []
 
 
 OPS = (
     Op(
-        "gemv", Lane.COMPUTE, (), ("ksteps", "chunk_ksteps"), "Gemv",
-        "multiply the next unit in the ring with x; partial sums of each warp go to a reduction slot",
+        "gemv", Lane.COMPUTE, (), ("ksteps", "chunk_ksteps", "unit_rows"), "Gemv",
+        "multiply the next unit in the ring, of `ksteps` tiles, with x; partial sums of each warp go to a reduction slot. A "
+        "tile of a unit of 8 rows is two k-steps: j in its first rows, j + `ksteps` in the others",
         cost=_gemv_cost, check=_gemv_check, chunks=_gemv_chunks, reduce_slots=1,
-        instance=lambda constants: _gemv_instance(constants, resume=0, park=0),
+        instance=lambda constants, config: _gemv_instance(constants, config, resume=0, park=0),
     ),
     Op(
-        "gemv_park", Lane.COMPUTE, ("accumulator",), ("ksteps", "chunk_ksteps", "resume"), "Gemv",
+        "gemv_park", Lane.COMPUTE, ("accumulator",), ("ksteps", "chunk_ksteps", "unit_rows", "resume"), "Gemv",
         "multiply the next part of a unit with x, added to what is in `accumulator` (`resume`) or to nothing; "
         "the sums stay there",
         cost=_gemv_cost, check=_gemv_check, chunks=_gemv_chunks,
-        instance=lambda constants: _gemv_instance(constants, constants["resume"], park=1),
+        instance=lambda constants, config: _gemv_instance(constants, config, constants["resume"], park=1),
     ),
     Op(
-        "gemv_resume", Lane.COMPUTE, ("accumulator",), ("ksteps", "chunk_ksteps"), "Gemv",
+        "gemv_resume", Lane.COMPUTE, ("accumulator",), ("ksteps", "chunk_ksteps", "unit_rows"), "Gemv",
         "multiply the last part of a unit with x, added to what is in `accumulator`; to a reduction slot as gemv",
         cost=_gemv_cost, check=_gemv_check, chunks=_gemv_chunks, reduce_slots=1,
-        instance=lambda constants: _gemv_instance(constants, resume=1, park=0),
+        instance=lambda constants, config: _gemv_instance(constants, config, resume=1, park=0),
     ),
     Op(
-        "publish", Lane.EPILOGUE, ("dst", "phase", "bias"), ("scaled", "gated", "biased"), "Publish",
+        "publish", Lane.EPILOGUE, ("dst", "phase", "bias"), ("scaled", "gated", "biased", "unit_rows"), "Publish",
         "sum the warps' partial sums in order; norm scale, bias, activation; publish as packets at dst",
-        _publish_access, reduce_slots=-1, instance=_publish_instance,
+        _publish_access, check=_publish_check, reduce_slots=-1, instance=_publish_instance,
     ),
 )  # fmt: skip

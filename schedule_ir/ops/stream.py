@@ -23,7 +23,7 @@ def _tape_chunks(args: Args, constants: Args, config: Args) -> int:
     return len(chunk_sizes(constants["ksteps"], constants["chunk_ksteps"]))
 
 
-def _tape_instance(constants: Args) -> Instance:
+def _tape_instance(constants: Args, config: Args) -> Instance:
     return (), (constants["ksteps"], constants["chunk_ksteps"])
 
 
@@ -69,7 +69,7 @@ def _acquire_access(args: Args, constants: Args, config: Args) -> list[Access]:
 OPS = (
     Op(
         "copy_tape", Lane.STREAM, ("offset",), ("ksteps", "chunk_ksteps"), "CopyTape",
-        "copy one unit (16 rows x ksteps) from the SM's tape, `offset` in atoms of 512 bytes",
+        "copy one unit (`ksteps` tiles of 16 x 16) from the SM's tape, `offset` in atoms of 512 bytes",
         _tape_access, _tape_cost, _chunk_check, _tape_chunks, _tape_instance,
     ),
     Op(

@@ -73,6 +73,15 @@ CASES = {
             "in_flight_low": 1, "ring_stages": 4, "reduce_slots": 2, "prefetch_chunks": 0,
         },
     ),
+    "narrow": Case(
+        "units of 8 rows: q/k/v, o, and down in pieces; biases, several chunks",
+        changes={
+            "hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 512,
+            "mlp_bias": True, "attention_bias": True, "vocab_size": 99, "num_hidden_layers": 1,
+        },
+        knobs={"qkv_rows": 8, "o_rows": 8, "down_rows": 8, "down_pieces": 2, "chunk_ksteps": 4},
+        sms=3,
+    ),
     "gemma2": Case(
         "norms after, windows, soft caps, tied head, sm120",
         path="sm120",

@@ -83,7 +83,7 @@ def test_pieces_by_themselves(intermediate: int, sms: int, pieces: int) -> None:
 
 def test_pieces_are_one_matrix_with_a_factor_each() -> None:
     plan = make_plan(small_program(random_model(), down_pieces=3))
-    factors = [[factor.ksteps for factor in node.factors] for node in plan.nodes if isinstance(node, LinearNode)]
+    factors = [[factor.atoms for factor in node.factors] for node in plan.nodes if isinstance(node, LinearNode)]
     assert factors == [[5], [4], [5], [5, 5, 3]] * 2 + [[5]]
 
 

@@ -22,8 +22,8 @@ def small_program() -> Program:
     """Two SMs with a task or two in every lane; it computes nothing sensible."""
     variants = (
         Variant("copy_tape", {"ksteps": 4, "chunk_ksteps": 4}),
-        Variant("gemv", {"ksteps": 4, "chunk_ksteps": 4}),
-        Variant("publish", {"scaled": 1, "gated": 0, "biased": 0}),
+        Variant("gemv", {"ksteps": 4, "chunk_ksteps": 4, "unit_rows": 16}),
+        Variant("publish", {"scaled": 1, "gated": 0, "biased": 0, "unit_rows": 16}),
         Variant("head", {}),
     )
     lanes = {

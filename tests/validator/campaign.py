@@ -110,7 +110,8 @@ def random_placement(rng: random.Random) -> programs.Case:
     model = programs.graph(rng.choice([32, 48]), 64, rng.choice([1, 2]), heads, kv_heads, 16, 24)
     gpu = programs.target(rng.choice([2, 3, 4, 6]))
     knobs = Knobs(compute_warps=2, chunk_ksteps=rng.choice([2, 4]), max_splits=rng.choice([1, 2, 3]), min_split_rows=16)
-    knobs = replace(knobs, down_pieces=rng.choice([1, 1, 2]))
+    rows = {name: rng.choice([16, 8]) for name in ("qkv_rows", "o_rows", "down_rows")}
+    knobs = replace(knobs, down_pieces=rng.choice([1, 1, 2]), **rows)
     with scattered(rng):
         program = lower(model, gpu, 64, "fp16", knobs)
     return programs.Case(model, gpu, early_appends(program) if rng.random() < 0.7 else program)

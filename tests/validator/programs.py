@@ -86,7 +86,8 @@ def random_case(rng: random.Random) -> Case:
         knobs = Knobs(
             compute_warps=rng.choice([2, 4, 8]), chunk_ksteps=rng.choice([4, 8, 32]),
             ring_stages=rng.choice([0, 3, 4, 6]), reduce_slots=rng.choice([1, 2, 4]), down_split=rng.choice([0, 1, 2]),
-            down_pieces=rng.choice([0, 1, 2, 3, 4]),
+            down_pieces=rng.choice([0, 1, 2, 3, 4]), qkv_rows=rng.choice([16, 8]), o_rows=rng.choice([16, 8]),
+            down_rows=rng.choice([16, 8]),
             min_split_rows=rng.choice([16, 32, 64]), max_splits=rng.choice([1, 2, 3, 4, 16]),
         )  # fmt: skip
         gpu = target(rng.choice([2, 3, 4, 4, 6]), rng.choice([101376, 166912, 232448]))

@@ -93,6 +93,20 @@ def test_down_in_pieces(parts: int) -> None:
     assert campaign.trouble(case.tables, case.model, random.Random(parts), runs=6) is None
 
 
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_units_of_8_rows(pieces: int) -> None:
+    """Where every warp has both halves of all its k-steps; elsewhere units keep 16 rows."""
+    knobs = replace(PIECES, down_pieces=pieces, qkv_rows=8, o_rows=8, down_rows=8)
+    case = programs.case(intermediate=128, hidden=64, sms=3, bias=True, knobs=knobs)
+    assert {t.unit_rows for t in case.program.tiles} == {16, 8}
+    assert {t.unit_rows for t in case.program.tiles if "qkv" in t.name or ".o" in t.name or "down" in t.name} == {8}
+    report = validate(case.tables, case.model, case.gpu)
+    assert report.ok, report.text()
+    assert campaign.trouble(case.tables, case.model, random.Random(pieces), runs=6) is None
+    odd = programs.case(hidden=48, knobs=replace(PIECES, down_pieces=1, qkv_rows=8))
+    assert {tiles.unit_rows for tiles in odd.program.tiles} == {16}
+
+
 def test_pieces_in_another_order_than_their_columns() -> None:
     """The sum is the same: accepted if all units have the same order, and the gathers follow it."""
     case = programs.case(intermediate=128, hidden=64, sms=2, knobs=replace(PIECES, down_pieces=2))

@@ -25,6 +25,13 @@ CASES = [
         window=24,
         knobs=Knobs(2, 2, down_pieces=2, down_split=2, min_split_rows=16),
     ),
+    programs.case(
+        intermediate=128,
+        hidden=64,
+        sms=3,
+        bias=True,
+        knobs=Knobs(2, 2, qkv_rows=8, o_rows=8, down_rows=8, down_pieces=2, min_split_rows=16),
+    ),
 ]
 
 

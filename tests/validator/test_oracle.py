@@ -92,6 +92,19 @@ def test_oracle_sees_wrong_pieces_and_appends(name: str) -> None:
     assert found_in(PIECES, name) >= 3
 
 
+NARROW = programs.case(
+    intermediate=128,
+    hidden=64,
+    sms=2,
+    knobs=Knobs(2, 2, qkv_rows=8, o_rows=8, down_rows=8, down_pieces=2, max_splits=2, min_split_rows=16),
+)
+
+
+@pytest.mark.parametrize("name", ["rows_of_a_multiplication", "rows_of_a_publication", "rows_of_a_matrix"])
+def test_oracle_sees_wrong_rows_of_units(name: str) -> None:
+    assert found_in(NARROW, name) >= 4
+
+
 def found_in(case: programs.Case, name: str) -> int:
     """Of 8 mutants of a kind, those that one run shows to be wrong."""
     kind = next(k for k in mutations.KINDS if k.name == name)

@@ -12,8 +12,8 @@ from tests.validator import programs
 VARIANTS = (
     Variant("copy_tape", {"ksteps": 1, "chunk_ksteps": 1}),
     Variant("gather", {"ksteps": 1, "length": 16}),
-    Variant("gemv", {"ksteps": 1, "chunk_ksteps": 1}),
-    Variant("publish", {"scaled": 0, "gated": 0, "biased": 0}),
+    Variant("gemv", {"ksteps": 1, "chunk_ksteps": 1, "unit_rows": 16}),
+    Variant("publish", {"scaled": 0, "gated": 0, "biased": 0, "unit_rows": 16}),
 )
 COPY, GATHER, GEMV, PUBLISH = range(4)
 Step = tuple[str, int, int]

@@ -34,13 +34,13 @@ def check(columns: Columns, accesses: Footprints) -> list[Violation]:
 
 def _unit(columns: Columns, found: Units, row: int) -> str:
     tiles = columns.program.tiles[int(found.tile[row])]
-    begin, end = int(found.offset[row]), int(found.offset[row] + found.ksteps[row])
+    begin, end = int(found.offset[row]), int(found.offset[row] + found.atoms[row])
     return f"unit {found.unit[row]} of {tiles.name!r}, tape.{found.sm[row]} [{begin}, {end})"
 
 
 def _overlaps(columns: Columns, found: Units) -> list[Violation]:
     """Theorem: units lie apart on the tapes."""
-    meets = (found.sm[1:] == found.sm[:-1]) & (found.offset[:-1] + found.ksteps[:-1] > found.offset[1:])
+    meets = (found.sm[1:] == found.sm[:-1]) & (found.offset[:-1] + found.atoms[:-1] > found.offset[1:])
     bad = np.nonzero(meets)[0]
     outside = np.nonzero((found.sm < 0) | (found.sm >= columns.sms) | (found.offset < 0))[0]
     problems = [Violation(9, f"{_unit(columns, found, int(row))} is on no tape") for row in outside[:1]]

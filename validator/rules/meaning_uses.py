@@ -78,7 +78,7 @@ def uses(columns: Columns, matching: Matching) -> tuple[dict[int, Use], list[Vio
     for sums in _sums(columns, matching, found):
         if isinstance(sums, Violation):
             return {}, [sums]
-        problem = _differences(columns, found, sums) or _used_again(columns, found, sums, result)
+        problem = _other_rows(columns, found, sums) or _differences(columns, found, sums) or _used_again(columns, found, sums, result)
         if problem:
             return {}, [problem]
         result |= dict.fromkeys(found.tile[sums.row[0]].tolist(), _use(columns, found, sums))
@@ -124,14 +124,27 @@ def _used_again(columns: Columns, found: Units, sums: _Sums, result: dict[int, U
     return Violation(12, f"units of {columns.program.tiles[again[0]].name!r} are pieces of different sums", text)
 
 
+def _other_rows(columns: Columns, found: Units, sums: _Sums) -> Violation | None:
+    """Theorem: who multiplies a unit, and who publishes it, take it for as many rows as it has (a head's: 16)."""
+    tasks = np.concatenate([sums.task, sums.taker[:, None]], 1)
+    taken = columns.constant("unit_rows", tasks, TILE_ROWS)
+    bad = np.argwhere(taken != np.concatenate([found.rows[sums.row], found.rows[sums.row[:, :1]]], 1))
+    if not len(bad):
+        return None
+    at, which = bad[0].tolist()
+    name = columns.program.tiles[int(found.tile[sums.row[at, 0]])].name
+    text = describe.task(columns, int(tasks[at, which]))
+    return Violation(12, f"a unit of {name!r} is taken for one of {taken[at, which]} rows", text)
+
+
 def _differences(columns: Columns, found: Units, sums: _Sums) -> Violation | None:
     """Where the units of a matrix are not used alike."""
     unit = found.unit[sums.row]
     takes = columns.words[sums.taker].copy()
-    step = np.where(columns.constant("gated", sums.taker) == 1, TILE_ROWS // 2, TILE_ROWS)
-    takes[:, 1] -= unit[:, 0] * step
+    rows = found.rows[sums.row[:, 0]]
+    takes[:, 1] -= unit[:, 0] * np.where(columns.constant("gated", sums.taker) == 1, rows // 2, rows)
     biased = columns.constant("biased", sums.taker) == 1
-    takes[biased, 3] -= unit[biased, 0] * TILE_ROWS
+    takes[biased, 3] -= unit[biased, 0] * rows[biased]
     taken = np.concatenate([takes, columns.section[sums.taker][:, None]], 1)
     loaded = np.concatenate([columns.words[sums.load], columns.section[sums.load][..., None]], 2)
     for what, values, tasks in (
@@ -160,16 +173,16 @@ def _difference(columns: Columns, found: Units, sums: _Sums, at: int, what: str,
 def _use(columns: Columns, found: Units, sums: _Sums) -> Use:
     taker = int(sums.taker[0])
     take = columns.program.variants[int(columns.opcode[taker])]
-    unit = int(found.unit[sums.row[0, 0]])
+    unit, rows = int(found.unit[sums.row[0, 0]]), int(found.rows[sums.row[0, 0]])
     words = columns.words[taker].tolist()
     gated, biased = take.constants.get("gated", 0) == 1, take.constants.get("biased", 0) == 1
     links = zip(sums.row[0].tolist(), sums.load[0].tolist(), strict=True)
     return Use(
         pieces=tuple(_piece(columns, int(found.tile[row]), load) for row, load in links), op=take.op,
-        base=words[1] - unit * (TILE_ROWS // 2 if gated else TILE_ROWS),
+        base=words[1] - unit * (rows // 2 if gated else rows),
         phase=words[2] if take.op == "publish" else -1,
         scaled=take.op == "head" or take.constants.get("scaled", 0) == 1,
-        gated=gated, bias=words[3] - unit * TILE_ROWS if biased else None, section=int(columns.section[taker]),
+        gated=gated, bias=words[3] - unit * rows if biased else None, section=int(columns.section[taker]),
     )  # fmt: skip
 
 

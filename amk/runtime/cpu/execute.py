@@ -21,7 +21,7 @@ from amk.runtime.cpu.nodes import (
     Plan,
 )
 from amk.runtime.cpu.step import F32, Bound, Step, Values, read
-from amk.tape import ATOM_VALUES, Bits, from_fragments
+from amk.tape import ATOM_VALUES, Bits, from_fragments, unfold
 from schedule_ir.expr import NUMPY, evaluate
 from schedule_ir.layout import KSTEP, TILE_ROWS
 from schedule_ir.ops.activation import add_meaning, add_post_meaning, norm_meaning, split_bf16
@@ -106,22 +106,26 @@ def _bind_gather(node: GatherNode) -> Bound:
 
 
 def unit_atoms(node: LinearNode, tapes: Sequence[Bits]) -> list[Bits]:
-    """uint16 [units, ksteps, 256] of each factor: a node's units, as they lie in the tapes."""
+    """uint16 [units, atoms, 256] of each factor: a node's units, as they lie in the tapes."""
     atoms = [tape.reshape(-1, ATOM_VALUES) for tape in tapes]
     return [
-        np.stack([atoms[sm][at : at + factor.ksteps] for sm, at in zip(node.sms, factor.offsets, strict=True)])
+        np.stack([atoms[sm][at : at + factor.atoms] for sm, at in zip(node.sms, factor.offsets, strict=True)])
         for factor in node.factors
     ]
 
 
+def _rows(node: LinearNode, tiles: F32) -> F32:
+    return tiles if node.unit_rows == TILE_ROWS else unfold(tiles)
+
+
 def _bind_linear(node: LinearNode, program: Program, constants: Constants) -> Bound:
-    first, *rest = [from_fragments(atoms) for atoms in unit_atoms(node, constants.tapes)]
+    first, *rest = [_rows(node, from_fragments(atoms)) for atoms in unit_atoms(node, constants.tapes)]
     xs = [factor.x for factor in node.factors]
     activation = tuple(ACTIVATIONS)[program.config["activation"]]
     rule = logit_rule(program.scalar("logits_divisor"), program.scalar("logits_cap"))
     bias = None
     if node.biases:
-        bias = np.stack([constants.biases[offset : offset + TILE_ROWS] for offset in node.biases])
+        bias = np.stack([constants.biases[offset : offset + node.unit_rows] for offset in node.biases])
 
     def run(values: Values, _: Step) -> F32:
         sums = gemv_meaning(first, values[xs[0]][0])

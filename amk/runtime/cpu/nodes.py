@@ -48,13 +48,13 @@ class GatherNode:
 
 
 class Factor(NamedTuple):
-    """A part of the K of a matrix and what it is multiplied with: of unit i, `ksteps` at atom `offsets[i]` of its tape.
+    """A part of the K of a matrix and what it is multiplied with: of unit i, `atoms` at atom `offsets[i]` of its tape.
 
     `x` is the node of the vector.
     """
 
     x: int
-    ksteps: int
+    atoms: int
     offsets: tuple[int, ...]
 
 
@@ -62,7 +62,7 @@ class Factor(NamedTuple):
 class LinearNode:
     """Units, unit i in the tape of `sms[i]`, that multiply the same x: in one go, or part by part of K, added in order.
 
-    Output float32 [units * 16], or [units * 8] if gated. `biases[i]` is the offset of the unit's bias, () for none.
+    Output float32 [units * unit_rows], or [units * 8] if gated. `biases[i]` is the offset of the unit's bias, () for none.
     `scaled`: by the norm of the last x. A head node's output is the logits: unit i makes those of tokens 16 i to
     16 i + 15.
     """
@@ -71,6 +71,7 @@ class LinearNode:
     scaled: bool
     gated: bool
     head: bool
+    unit_rows: int
     sms: tuple[int, ...]
     biases: tuple[int, ...]
 

@@ -16,6 +16,7 @@ from amk.runtime.cpu.mailbox import BOTH, INDEX_BITS, ONE, SEVERAL, Mailbox, Mai
 from amk.runtime.cpu.nodes import Attention, Plan
 from amk.runtime.cpu.queues import Instruction, Queues, match_queues
 from amk.runtime.cpu.values import SIGNAL, Shape, Unit, Values
+from schedule_ir.layout import TILE_ROWS
 from schedule_ir.op import Lane
 from schedule_ir.ops.attention import PROJECTION
 from schedule_ir.ops.token import BEST_WORDS
@@ -167,7 +168,7 @@ class _Walk:
         return None
 
     def _product(self, state: _Sm, task: Instruction) -> Product:
-        if self.values.ksteps.get(state.x) != task.constants["ksteps"]:
+        if self.values.ksteps.get(state.x) != task.constants["ksteps"] * TILE_ROWS // task.constants["unit_rows"]:
             raise RejectedProgramError(f"x has {self.values.ksteps.get(state.x, 0)} k-steps in this SM")
         return Product(state.x, task)
 
@@ -253,14 +254,16 @@ class _Walk:
 
     def _publish(self, state: _Sm, task: Instruction) -> None:
         scaled, gated, biased = (bool(task.constants[name]) for name in ("scaled", "gated", "biased"))
-        chain = self._take(state)
+        chain, rows = self._take(state), task.constants["unit_rows"]
+        if any(product.task.constants["unit_rows"] != rows for product in chain):
+            raise RejectedProgramError(f"publishes {rows} rows of a unit that has another number of them")
         if scaled and not self._normed(chain):
             raise RejectedProgramError("scales by the norm of an x that was not normed")
         writer = self.values.unit(
-            Shape(_factors(chain), scaled, gated, biased),
+            Shape(_factors(chain), scaled, gated, biased, unit_rows=rows),
             Unit(task.args["dst"], task.sm, _offsets(chain), task.args["bias"]),
         )
-        where = Range(task.args["dst"], 8 if gated else 16, task.args["phase"])
+        where = Range(task.args["dst"], rows // 2 if gated else rows, task.args["phase"])
         self.mailbox.write(where, codes_of(writer, where.length))
 
     def _head(self, state: _Sm, task: Instruction) -> None:

@@ -43,13 +43,14 @@ class Unit(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What units must share to be one matrix. `factors`: (x, k-steps) of each part of K, in order."""
+    """What units must share to be one matrix. `factors`: (x, atoms) of each part of K, in order."""
 
     factors: tuple[tuple[int, int], ...]
     scaled: bool = False
     gated: bool = False
     biased: bool = False
     head: bool = False
+    unit_rows: int = 16
 
 
 def codes(copy: Copy) -> Codes:
@@ -85,7 +86,7 @@ class _Matrix:
         offsets = zip(*(unit.offsets for unit in self.units), strict=True)
         factors = tuple(Factor(x, count, at) for (x, count), at in zip(shape.factors, offsets, strict=True))
         biases = tuple(unit.bias for unit in self.units) if shape.biased else ()
-        return LinearNode(factors, shape.scaled, shape.gated, shape.head, sms, biases)
+        return LinearNode(factors, shape.scaled, shape.gated, shape.head, shape.unit_rows, sms, biases)
 
 
 @dataclass
@@ -220,7 +221,7 @@ class Values:
         if isinstance(draft, _Matrix):
             order = sorted(range(len(draft.units)), key=lambda i: draft.units[i].dst)
             draft.units = [draft.units[i] for i in order]
-            width = 8 if draft.shape.gated else 16
+            width = draft.shape.unit_rows // 2 if draft.shape.gated else draft.shape.unit_rows
             for rank, i in enumerate(order):
                 self._writer_base[draft.writers[i]] = rank * width
         elif isinstance(draft, _Attention):

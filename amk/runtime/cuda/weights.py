@@ -100,13 +100,14 @@ class WeightLoader:
                 (self.tape, ctypes.c_uint64),
                 (offsets, ctypes.c_uint64),
                 (rows, ctypes.c_uint64),
-                (tiles.ksteps, ctypes.c_int32),
+                (tiles.atoms, ctypes.c_int32),
+                (tiles.unit_rows, ctypes.c_int32),
                 (begin, ctypes.c_int32),
                 (end, ctypes.c_int32),
                 (ref.shape[1], ctypes.c_int32),
             ]
         )
-        grid = (len(tiles.sms), -(-tiles.ksteps // _WARPS), 1)
+        grid = (len(tiles.sms), -(-tiles.atoms // _WARPS), 1)
         call(driver().cuLaunchKernel, self._repack, *grid, 32 * _WARPS, 1, 1, 0, 0, arguments, 0)
 
 

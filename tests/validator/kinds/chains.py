@@ -124,7 +124,7 @@ def handed_over_early(sheet: Sheet) -> bool:
         return False
     of, which = found
     early, last = (_rows(sheet, of, i)[1] for i in (which, -1))
-    size = {name: sheet.constants(early)[name] for name in ("ksteps", "chunk_ksteps")}
+    size = {name: sheet.constants(early)[name] for name in ("ksteps", "chunk_ksteps", "unit_rows")}
     early[0], last[0] = (
         sheet.opcode("gemv_resume", size),
         sheet.opcode("gemv_park", {**sheet.constants(last), "resume": 1}),
@@ -138,7 +138,7 @@ def never_parked(sheet: Sheet) -> bool:
     found = sheet.any("gemv_park")
     if not found:
         return False
-    size = {name: sheet.constants(found[2])[name] for name in ("ksteps", "chunk_ksteps")}
+    size = {name: sheet.constants(found[2])[name] for name in ("ksteps", "chunk_ksteps", "unit_rows")}
     found[2][:2] = [sheet.opcode("gemv", size), 0]
     return True
 

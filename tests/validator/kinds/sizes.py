@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from schedule_ir import REGISTRY
 from tests.validator.kinds.kind import config, kind
@@ -55,6 +56,32 @@ def more_ksteps(sheet: Sheet) -> bool:
     """K of a multiplication is larger than what is copied."""
     variant = sheet.rng.choice([v for v in sheet.header["variants"] if v["op"] in MULTIPLIES])
     variant["constants"] = {**variant["constants"], "ksteps": variant["constants"]["ksteps"] + 1}
+    return True
+
+
+@kind(12)
+def rows_of_a_multiplication(sheet: Sheet) -> bool:
+    """A unit is multiplied as one of the other number of rows."""
+    return _other_rows(sheet, [v for v in sheet.header["variants"] if v["op"] in MULTIPLIES])
+
+
+@kind(12)
+def rows_of_a_publication(sheet: Sheet) -> bool:
+    """A unit is published as one of the other number of rows."""
+    return _other_rows(sheet, [v for v in sheet.header["variants"] if v["op"] == "publish"])
+
+
+def _other_rows(sheet: Sheet, variants: list[dict[str, Any]]) -> bool:
+    variant = sheet.rng.choice(variants)
+    variant["constants"] = {**variant["constants"], "unit_rows": 24 - variant["constants"]["unit_rows"]}
+    return True
+
+
+@kind(9)
+def rows_of_a_matrix(sheet: Sheet) -> bool:
+    """A matrix lies in units of the other number of rows."""
+    tiles = sheet.rng.choice(sheet.header["tiles"])
+    tiles["unit_rows"] = 24 - tiles["unit_rows"]
     return True
 
 

@@ -27,7 +27,7 @@ class Epilogue(Base):
         return parts
 
     def product(self, parts: list[Any], packed: int, scaled: int) -> Any:
-        """One of the 16 sums of a slot: of its links, over all warps."""
+        """One of the sums of a slot, 16 or 8: of its links, over all warps."""
         links = list(zip(*(part[1] for part in parts), strict=False))
         value = add(*(self.link(parts[0][0], link, packed) for link in links))
         if any(len(part[1]) != len(links) for part in parts):
@@ -37,14 +37,14 @@ class Epilogue(Base):
     def link(self, number: int, link: tuple[Any, ...], packed: int) -> int:
         """A row of a tile (by its atoms, the same in all warps) times x (a slice of each warp)."""
         rows = self.atoms.get((number, link[0][0]))
-        row = rows[packed] if rows else ("garbage", link[0][0])
+        row = rows[packed] if rows and packed < len(rows) else ("garbage", link[0][0], packed)
         if any(atoms != link[0][0] for atoms, _ in link):
             row = ("mixed",)
         return hash((row, tuple(x for _, x in link)))
 
     def publish(self, number: int, warp: int, step: int, a: Args) -> Agent:
         parts = yield from self.take(self.sm[number])
-        values = [self.product(parts, row, a["scaled"]) for row in range(16)]
+        values = [self.product(parts, row, a["scaled"]) for row in range(a["unit_rows"])]
         if a["biased"]:
             values = [add(value, self.bias(a["bias"] + row)) for row, value in enumerate(values)]
         if a["gated"]:
@@ -84,18 +84,18 @@ class Epilogue(Base):
 
 
 def _atoms(program: Program) -> dict[Any, list[Any]]:
-    """(SM, chunks of atoms of a whole unit) -> what its 16 rows are, for every chunking that a product may have."""
+    """(SM, (chunks of atoms of a whole unit, its rows)) -> what they are, for every chunking that a product may have."""
     chunkings = {v.constants["chunk_ksteps"] for v in program.variants if v.op.startswith("gemv")}
     found: dict[Any, list[Any]] = {}
     for tiles in program.tiles:
-        rows = packed(tiles.rows, tiles.interleaved)
+        padded = packed(tiles.rows, tiles.interleaved) + [None] * tiles.unit_rows
         for unit, (sm, offset) in enumerate(zip(tiles.sms, tiles.offsets, strict=True)):
-            mine = [rows[16 * unit + i] if 16 * unit + i < len(rows) else None for i in range(16)]
+            mine = padded[tiles.unit_rows * unit : tiles.unit_rows * (unit + 1)]
             names = [(tiles.tensors[p[0]], p[1], tiles.columns) if p else ("zero", tiles.columns) for p in mine]
             for chunk in chunkings:
                 pieces = [
-                    tuple(range(offset + first, offset + min(first + chunk, tiles.ksteps)))
-                    for first in range(0, tiles.ksteps, chunk)
+                    tuple(range(offset + first, offset + min(first + chunk, tiles.atoms)))
+                    for first in range(0, tiles.atoms, chunk)
                 ]
-                found[sm, tuple(pieces)] = names
+                found[sm, (tuple(pieces), tiles.unit_rows)] = names
     return found

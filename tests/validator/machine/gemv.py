@@ -9,7 +9,7 @@ from tests.validator.machine.base import Base
 from tests.validator.machine.state import Agent, Args, Sm, Steps
 
 Link = tuple[Any, Any]
-"""(atoms of a unit by chunk, x that they were multiplied with)."""
+"""(atoms of a unit by chunk, and rows that it is taken to have; x that they were multiplied with)."""
 
 
 class Gemv(Base):
@@ -35,7 +35,7 @@ class Gemv(Base):
             sm.ring_released[warp] += int(first > 0)
             atoms.append(tuple(content[1]) if content[0] != "kv" else "K/V")
         sm.ring_released[warp] += 1
-        return (tuple(atoms), sm.x[warp])
+        return ((tuple(atoms), a["unit_rows"]), sm.x[warp])
 
     def parked(self, sm: Sm, warp: int, accumulator: int) -> tuple[Link, ...]:
         self.check_range(accumulator, 1, self.config["accumulators"], "accumulator")
