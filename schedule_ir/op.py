@@ -87,9 +87,9 @@ class Op:
     `fields` name the per-task integers (device table words 1..), `constants` the compile-time ones. `template` is the
     CUDA struct template in kernels/ whose `run` executes it. `instance` (of constants, config) says with which
     template arguments (all constants, in this order), and which arguments follow (lane, task). Variants of equal
-    template and template arguments share code, of which there should be little: what the instruction cache does not hold comes from L2. The
-    rules take (args, constants, config) and return the accesses in program order, the cost, and broken preconditions.
-    `chunks` says how many ring slots the task fills (stream) or drains (compute).
+    template and template arguments share code, of which there should be little: what the instruction cache does not
+    hold comes from L2. The rules take (args, constants, config) and return the accesses in program order, the cost, and
+    broken preconditions. `chunks` says how many ring slots the task fills (stream) or drains (compute).
     """
 
     name: str

@@ -75,8 +75,8 @@ class TensorTiles:
 
     The packed rows are those of `tensors` (checkpoint names, with `rows[i]` rows each): stacked one tensor after the
     other, or `interleaved`, 16 / len(tensors) rows of each per unit; padded with zero rows to whole units. A unit
-    holds columns [columns[0], columns[1]) of them, padded with zeros to `ksteps`. An atom is a k-step of 16 rows, or two
-    of a unit of 8: k-step j in its first 8 rows, k-step j + `atoms` in the others.
+    holds columns [columns[0], columns[1]) of them, padded with zeros to `ksteps`. An atom is a k-step of 16 rows, or
+    two of a unit of 8: k-step j in its first 8 rows, k-step j + `atoms` in the others.
     """
 
     name: str

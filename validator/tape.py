@@ -31,8 +31,8 @@ def packed_rows(rows: tuple[int, ...], interleaved: bool) -> int:
 
 
 def shape_problem(tiles: TensorTiles) -> str | None:
-    """Theorem: a matrix has as many units as its rows need, each of the k-steps that its columns need; a unit of 8 rows has
-    two whole halves of K, and is not of interleaved tensors.
+    """Theorem: a matrix has as many units as its rows need, each of the k-steps that its columns need; a unit of 8 rows
+    has two whole halves of K, and is not of interleaved tensors.
     """
     begin, end = tiles.columns
     if tiles.unit_rows not in UNIT_ROWS or (tiles.unit_rows < TILE_ROWS and (tiles.ksteps % 2 or tiles.interleaved)):

@@ -19,11 +19,10 @@ class Knobs:
     there is. `in_flight`: chunks that the stream lane keeps on their way, `in_flight_low` once `stocked` slots are
     full (a deep queue of copies makes every hand-off wait behind it in L2). `prefetch_chunks`: chunks beyond a full
     ring that the stream lane lets L2 take meanwhile, 0 for none. `down_split`: K-split of the down projection, 0 for
-    the smallest that fits. `down_pieces`: pieces of K in which an SM multiplies its units of down,
-    so that it starts before the last rows of the MLP are there, 0 for as many as pay. `qkv_rows`, `o_rows`, `down_rows`:
-    rows of a unit, 16 or 8; 8 share rows out more evenly, in more tasks (units stay 16 where the halves of K would not be
-    whole k-steps of every warp). `min_split_rows`: cached
-    positions that are worth a split of their own. `max_queries`: query heads that share an attention task; 8 fill the
+    the smallest that fits. `down_pieces`: pieces of K in which an SM multiplies its units of down, so that it starts
+    before the last rows of the MLP are there, 0 for as many as pay. `qkv_rows`, `o_rows`, `down_rows`: rows of a unit;
+    8 share rows out more evenly, in more tasks (units keep 16 where not every warp would have both halves of all its
+    k-steps). `min_split_rows`: cached positions that are worth a split of their own. `max_queries`: query heads that share an attention task; 8 fill the
     rows of an mma tile as high and low halves.
     """
 

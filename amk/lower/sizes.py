@@ -31,7 +31,9 @@ CONCESSIONS = ((8, 4), (8, 3), (4, 4), (4, 3), (4, 2), (2, 2), (1, 2))
 
 @dataclass(frozen=True)
 class Matrix:
-    """A phase of row-block units: `units` of `rows` rows and `atoms` tiles, copied in chunks of `chunk`; x has `ksteps`."""
+    """A phase of row-block units: `units` of `rows` rows and `atoms` tiles, copied in chunks of `chunk`; x has `ksteps`
+    k-steps.
+    """
 
     units: int
     ksteps: int

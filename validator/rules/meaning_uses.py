@@ -78,7 +78,11 @@ def uses(columns: Columns, matching: Matching) -> tuple[dict[int, Use], list[Vio
     for sums in _sums(columns, matching, found):
         if isinstance(sums, Violation):
             return {}, [sums]
-        problem = _other_rows(columns, found, sums) or _differences(columns, found, sums) or _used_again(columns, found, sums, result)
+        problem = (
+            _other_rows(columns, found, sums)
+            or _differences(columns, found, sums)
+            or _used_again(columns, found, sums, result)
+        )
         if problem:
             return {}, [problem]
         result |= dict.fromkeys(found.tile[sums.row[0]].tolist(), _use(columns, found, sums))

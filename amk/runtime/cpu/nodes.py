@@ -62,8 +62,8 @@ class Factor(NamedTuple):
 class LinearNode:
     """Units, unit i in the tape of `sms[i]`, that multiply the same x: in one go, or part by part of K, added in order.
 
-    Output float32 [units * unit_rows], or [units * 8] if gated. `biases[i]` is the offset of the unit's bias, () for none.
-    `scaled`: by the norm of the last x. A head node's output is the logits: unit i makes those of tokens 16 i to
+    Output float32 [units * unit_rows], or [units * 8] if gated. `biases[i]` is the offset of the unit's bias, () for
+    none. `scaled`: by the norm of the last x. A head node's output is the logits: unit i makes those of tokens 16 i to
     16 i + 15.
     """
 

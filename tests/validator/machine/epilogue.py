@@ -84,7 +84,7 @@ class Epilogue(Base):
 
 
 def _atoms(program: Program) -> dict[Any, list[Any]]:
-    """(SM, (chunks of atoms of a whole unit, its rows)) -> what they are, for every chunking that a product may have."""
+    """(SM, (chunks of atoms of a whole unit, its rows)) -> what they are, for all chunkings that a product may have."""
     chunkings = {v.constants["chunk_ksteps"] for v in program.variants if v.op.startswith("gemv")}
     found: dict[Any, list[Any]] = {}
     for tiles in program.tiles:
