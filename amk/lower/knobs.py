@@ -22,8 +22,8 @@ class Knobs:
     the smallest that fits. `down_pieces`: pieces of K in which an SM multiplies its units of down, so that it starts
     before the last rows of the MLP are there, 0 for as many as pay. `qkv_rows`, `o_rows`, `down_rows`: rows of a unit;
     8 share rows out more evenly, in more tasks (units keep 16 where not every warp would have both halves of all its
-    k-steps). `min_split_rows`: cached positions that are worth a split of their own. `max_queries`: query heads that share an attention task; 8 fill the
-    rows of an mma tile as high and low halves.
+    k-steps). `min_split_rows`: cached positions that are worth a split of their own. `max_queries`: query heads that
+    share an attention task; 8 fill the rows of an mma tile as high and low halves.
     """
 
     compute_warps: int = _knob(8, (4, 6, 8, 10, 12, 14), "warps that share the K of a unit; registers per thread")

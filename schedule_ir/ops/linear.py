@@ -118,8 +118,8 @@ def _publish_check(constants: Args, config: Args) -> list[str]:
 OPS = (
     Op(
         "gemv", Lane.COMPUTE, (), ("ksteps", "chunk_ksteps", "unit_rows"), "Gemv",
-        "multiply the next unit in the ring, of `ksteps` tiles, with x; partial sums of each warp go to a reduction slot. "
-        "A tile of a unit of 8 rows is two k-steps: j in its first rows, j + `ksteps` in the others",
+        "multiply the next unit in the ring, of `ksteps` tiles, with x; partial sums of each warp go to a reduction "
+        "slot. A tile of a unit of 8 rows is two k-steps: j in its first rows, j + `ksteps` in the others",
         cost=_gemv_cost, check=_gemv_check, chunks=_gemv_chunks, reduce_slots=1,
         instance=lambda constants, config: _gemv_instance(constants, config, resume=0, park=0),
     ),

@@ -160,7 +160,9 @@ def mailbox_one_packet_short(sheet: Sheet) -> bool:
     names = ("qkv", "attention", "o", "mlp", "down", "down.0", "down.1", "best", "kv_released")
     name = sheet.rng.choice([n for n in names if n in boxes])
     used = sheet.buffer(name)
-    used["size"] -= 1 if name != "mlp" else 8
+    narrow = any(tiles["unit_rows"] == 8 for tiles in sheet.header["tiles"])
+    spare = 8 if narrow and name not in ("mlp", "best", "kv_released") else 0  # rows are rounded up to 16 all the same
+    used["size"] -= spare + (1 if name != "mlp" else 8)
     return True
 
 
