@@ -19,6 +19,9 @@ _FLAGS = (
     "-std=c++17", "-fPIC", "-w", "-fno-strict-aliasing", "-ffp-contract=off", "-fno-gnu-unique", "-fvisibility=hidden",
     "-U_FORTIFY_SOURCE",  # it refuses longjmp to another stack
 )  # fmt: skip
+_RUNTIME = ("-c", "-O2", *_FLAGS)
+_HEADER = ("-x", "c++-header", "-O1", *_FLAGS)
+_KERNEL = ("-c", "-O1", *_FLAGS)
 
 Edit = Callable[[str, str], str]
 """(header's name, its text) -> the text to compile instead."""
@@ -36,27 +39,36 @@ def build(source: str, folder: Path, edit: Edit = lambda _, text: text) -> Path:
     digest = hashlib.sha256(repr((sorted(texts.items()), _device_digest())).encode()).hexdigest()[:20]
     library = folder / f"{digest}.so"
     if not library.exists():
+        runtime = _runtime(folder)
         place = folder / f"{digest}.{os.getpid()}"
         place.mkdir(parents=True)
         for name, text in texts.items():
             (place / name).write_text(translate(text))
-        _compile(place / "kernel.cpp", place / "kernel.o", "-O1")
-        _run("g++", "-shared", "-o", str(place / "kernel.so"), str(place / "kernel.o"), *_runtime(folder))
+        _wait(_start(*_KERNEL, f"-I{runtime}", "-o", place / "kernel.o", place / "kernel.cpp"))
+        _wait(_start("-shared", "-o", place / "kernel.so", place / "kernel.o", *sorted(runtime.glob("*.o"))))
         (place / "kernel.so").rename(library)
     return library
 
 
-def _runtime(folder: Path) -> list[str]:
-    """The object files of the emulator itself."""
-    objects = []
-    for path in sorted(DEVICE.glob("*.cpp")):
-        made = folder / f"{path.stem}-{_device_digest()}.o"
-        if not made.exists():
-            partial = made.with_suffix(f".{os.getpid()}")
-            _compile(path, partial, "-O2")
-            partial.rename(made)
-        objects.append(str(made))
-    return objects
+def _runtime(folder: Path) -> Path:
+    """The folder of the emulator itself, compiled: an object per source file, and its header for the kernels."""
+    made = folder / _device_digest()
+    if not made.exists():
+        partial = folder / f"{_device_digest()}.{os.getpid()}"
+        partial.mkdir(parents=True)
+        compilers = [_start(*_RUNTIME, "-o", partial / f"{path.stem}.o", path) for path in DEVICE.glob("*.cpp")]
+        compilers.append(_start(*_HEADER, "-o", partial / "cuda.h.gch", DEVICE / "cuda.h"))
+        _wait(*compilers)
+        _publish(partial, made)
+    return made
+
+
+def _publish(partial: Path, made: Path) -> None:
+    """Rename a folder, unless another process was first."""
+    try:
+        partial.rename(made)
+    except OSError:
+        shutil.rmtree(partial)
 
 
 @cache
@@ -64,11 +76,12 @@ def _device_digest() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(DEVICE.iterdir()))).hexdigest()[:20]
 
 
-def _compile(source: Path, out: Path, level: str) -> None:
-    _run("g++", "-c", level, *_FLAGS, f"-I{DEVICE}", "-o", str(out), str(source))
+def _start(*arguments: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(["g++", *map(str, arguments)], stderr=subprocess.PIPE, text=True)
 
 
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}:\n{done.stderr[:4000]}")
+def _wait(*compilers: subprocess.Popen[str]) -> None:
+    for compiler in compilers:
+        _, errors = compiler.communicate()
+        if compiler.returncode:
+            raise RuntimeError(f"g++ refused {compiler.args!r}:\n{errors[:4000]}")

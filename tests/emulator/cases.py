@@ -92,12 +92,21 @@ CASES = {
             "final_logit_softcapping": 3.0, "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True,
         },
     ),
-    "qwen3": Case(
-        "q/k norm per head, tied head, cp.async, bf16 K/V",
+    "exaone4": Case(
+        "q/k norm per head, one layer with a window and RoPE and one with neither, tied head, cp.async, bf16 K/V",
         path="sm80",
         kv_dtype="bf16",
-        architecture="Qwen3",
-        changes={"tie_word_embeddings": True, "head_dim": 48},
+        architecture="Exaone4",
+        changes={
+            "tie_word_embeddings": True, "head_dim": 48, "sliding_window": 24, "sliding_window_pattern": 2,
+            "vocab_size": 99,
+        },
+    ),
+    "glm": Case(
+        "half of the dims rotated, in neighbouring pairs, fused gate and up, q/k/v biases",
+        kv_dtype="fp16",
+        architecture="Glm",
+        changes={"attention_bias": True, "num_hidden_layers": 1, "vocab_size": 99},
     ),
     "olmo2": Case(
         "q/k norm over all heads, heads of 144 that warps share, eight warps, cp.async",

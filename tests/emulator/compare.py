@@ -16,7 +16,7 @@ from tests.runtime.models import relative_error, tokens_of
 GIVEN, STEPS = 24, 36
 """Across the edges of blocks at 16 and 32, and of splits at 17 and 33; then sampled tokens."""
 
-BOUNDS = {"fp32": 1e-4, "fp16": 1e-2, "bf16": 4e-2}
+BOUNDS = {"fp32": 1e-4, "fp16": 1e-3, "bf16": 5e-3}
 """Of the relative error of logits. Rounded caches differ in a unit now and then: see docs/design.md, Numerics."""
 
 

@@ -29,13 +29,16 @@ def test_a_hang_is_reported_with_its_task(kind: str, folder: Path) -> None:
         machine.run(Launch(0, [5], 1, 0), lambda _: None)
 
 
-class Overflowing:
-    """A checkpoint whose keys do not fit fp16. It is not a RandomCheckpoint, so its tensors are uploaded."""
+class Spoiled:
+    """A checkpoint with keys that do not fit fp16, or a norm that is no number.
+
+    It is not a RandomCheckpoint, so its tensors are uploaded.
+    """
 
     kind, digest = "random", ""
 
-    def __init__(self, inner: RandomCheckpoint) -> None:
-        self._inner = inner
+    def __init__(self, inner: RandomCheckpoint, spoils: str) -> None:
+        self._inner, self._spoils = inner, spoils
 
     def names(self) -> list[str]:
         return self._inner.names()
@@ -44,18 +47,24 @@ class Overflowing:
         return self._inner.shape(name)
 
     def bf16(self, name: str) -> npt.NDArray[np.uint16]:
-        bits = self._inner.bf16(name)
-        return bits + np.uint16(25 << 7) if "layers.1.self_attn.k_proj" in name else bits
+        return self._inner.bf16(name) + np.uint16((25 << 7) * (self._spoils in name))
 
     def fp32(self, name: str) -> npt.NDArray[np.float32]:
-        return self._inner.fp32(name)
+        return self._inner.fp32(name) * np.float32("nan" if self._spoils in name else 1)
 
 
-def test_kv_overflow_is_reported(folder: Path) -> None:
-    whole = CASES["pieces"].model()
-    model = Model(whole.graph, Overflowing(RandomCheckpoint(whole.graph, SEED)), Path("random"), "random", None)
+SPOILED = {
+    "layers.1.self_attn.k_proj": r"K/V of layer 1, head \d at position 0 overflows fp16; build with",
+    "model.norm": "a logit is not a number",
+}
+
+
+@pytest.mark.parametrize("spoils", SPOILED)
+def test_numbers_that_are_none_are_reported(spoils: str, folder: Path) -> None:
+    graph = CASES["pieces"].model().graph
+    model = Model(graph, Spoiled(RandomCheckpoint(graph, SEED), spoils), Path("random"), "random", None)
     program = CASES["pieces"].program(model)
-    refused = pytest.raises(DeviceError, match=r"K/V of layer 1, head \d at position 0 overflows fp16; build with")
+    refused = pytest.raises(DeviceError, match=SPOILED[spoils])
     with emulated(program, model, library_of(program, folder)) as machine, refused:
         machine.run(Launch(0, [1], 1, 0), lambda _: None)
 

@@ -165,7 +165,8 @@ std::function<void()> prepared(void (*kernel)(Args...), void** arguments) {
 }
 }  // namespace emu
 
-#define EMU_KERNEL(name)                                                                                             \
-  extern "C" __attribute__((visibility("default"))) void emu_bind_##name(void** args, std::function<void()>* kernel) { \
-    *kernel = ::emu::prepared(name, args);                                                                               \
+#define EMU_KERNEL(name)                                                                           \
+  extern "C" __attribute__((visibility("default"))) void emu_bind_##name(                          \
+      void** arguments, std::function<void()>* kernel) {                                           \
+    *kernel = ::emu::prepared(name, arguments);                                                    \
   }

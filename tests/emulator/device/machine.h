@@ -14,6 +14,9 @@ namespace emu {
 struct Sm;
 struct Warp;
 
+constexpr u32 kMargin = 4096;        // bytes behind shared memory that nothing may write
+constexpr u8 kUninitialised = 0xff;  // NaN in every type, and no tag
+
 struct Thread {
   explicit Thread(std::size_t stack_bytes) : fiber(stack_bytes) {}
   Fiber fiber;
@@ -98,6 +101,9 @@ inline Thread& running() {
   if (!machine.current) fail("only a cooperative launch may wait or communicate");
   return *machine.current;
 }
+
+void thread_main();    // what a fiber executes
+void run_round();      // a turn for every warp
 
 void block_thread();   // the running thread waits until somebody wakes it
 void wake(Thread* thread);

@@ -7,7 +7,7 @@ struct Rows {
   double k[16];
 };
 
-// k = 0 .. 15 of a row of A or a column of B: four lanes hold it, `low` their word of k below 8, `high` that of the rest.
+// k = 0 .. 15 of a row of A or a column of B, which four lanes hold: k below 8 in their word `low`, the rest in `high`.
 template <float (*kWiden)(u32)>
 static Rows gathered(const Brought* lanes, int low, int high) {
   Rows row;

@@ -43,7 +43,8 @@ void block_barrier(u32 id, u32 threads) {
   Thread& thread = running();
   NamedBarrier& barrier = thread.sm->barriers[id & 15];
   if (!threads) threads = thread.sm->threads_alive;
-  if (barrier.count && barrier.threads != threads) fail("barrier %u with %u and %u threads", id, barrier.threads, threads);
+  if (barrier.count && barrier.threads != threads)
+    fail("barrier %u with %u and %u threads", id, barrier.threads, threads);
   barrier.threads = threads;
   if (++barrier.count < threads) {
     barrier.waiting.push_back(&thread);
@@ -87,7 +88,7 @@ void Mbarrier::check() {
   sleepers.clear();
 }
 
-// One look may be a question; who looks again waits, and may then be told late: when something happens, or after a while.
+// One look may be a question. Who looks again waits, and may be told late: when something happens, or after a while.
 bool mbarrier_done(u32 address, u32 parity) {
   Thread& thread = running();
   Mbarrier& barrier = mbarrier_at(*thread.sm, address);
