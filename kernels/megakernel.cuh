@@ -23,39 +23,52 @@ __device__ __forceinline__ int4 fetch_record(const int4* record) {
   return words;
 }
 
-// Runs records [begin, end); the next record is on its way while one executes. False: the launch has ended.
-template <typename LaneT, typename Dispatch>
-__device__ __forceinline__ bool run_records(LaneT& lane, int begin, int end, Dispatch&& dispatch) {
-  const int4* record = lane.params.records + static_cast<u64>(begin) * 3;
-  int4 next = begin < end ? fetch_record(record) : int4{};
-#pragma unroll 1
-  for (int i = begin; i < end; i++, record += 3) {
-    const Task task{next, record};
-    if (i + 1 < end) next = fetch_record(record + 3);
-    lane.record = i;
-    lane.forget_thread();
-    inject_delay(lane);
-    lane.trace.begin_task();
-    if (!dispatch(task)) return false;
-    lane.trace.end_task(i, lane.step);
-  }
-  return true;
-}
+// What a lane does for every token: the records of the body, and where logits are needed those of the head, which follow
+// in the table. `next` is the record that is executed next: the last task of a token fetches the first of the next one,
+// which has left the caches since.
+struct Records {
+  int begin, body_end, end;
+  const int4* first;
+  int4 next = {};
 
-// Records of this step: the body, and where logits are needed the head, which follows it in the table.
-template <typename LaneT, typename Dispatch>
-__device__ __forceinline__ bool run_step(LaneT& lane, int step, Dispatch&& dispatch) {
-  const int4 range = __ldg(lane.params.ranges + blockIdx.x * 3 + lane.role);
-  lane.step = step;
-  return run_records(lane, range.x, step >= lane.params.head_from ? range.w : range.y, dispatch);
-}
+  __device__ __forceinline__ explicit Records(const LaneState& lane) {
+    const int4 range = __ldg(lane.params.ranges + blockIdx.x * 3 + lane.role);
+    begin = range.x;
+    body_end = range.y;
+    end = range.w;
+    first = lane.params.records + static_cast<u64>(begin) * 3;
+    if (begin < end) next = fetch_record(first);
+  }
+
+  // The records of a step. False: the launch has ended.
+  template <typename LaneT, typename Dispatch>
+  __device__ __forceinline__ bool run(LaneT& lane, int step, Dispatch&& dispatch) {
+    lane.step = step;
+    const int last = step >= lane.params.head_from ? end : body_end;
+    const int4* record = first;
+#pragma unroll 1
+    for (int i = begin; i < last; i++) {
+      const Task task{next, record};
+      record += 3;
+      next = fetch_record(i + 1 < last ? record : first);
+      lane.record = i;
+      lane.forget_thread();
+      inject_delay(lane);
+      lane.trace.begin_task();
+      if (!dispatch(task)) return false;
+      lane.trace.end_task(i, lane.step);
+    }
+    return true;
+  }
+};
 
 template <typename Program>
 __device__ __forceinline__ void run_stream(const Params& params) {
   StreamLane lane(params);
   lane.trace.open(params, kStream, lane.thread == 0);
+  Records records(lane);
   for (int step = 0; step < params.steps; step++)
-    if (!run_step(lane, step, [&](const Task& task) { return Program::stream(lane, task); })) break;
+    if (!records.run(lane, step, [&](const Task& task) { return Program::stream(lane, task); })) break;
   lane.drain();
 }
 
@@ -63,9 +76,10 @@ template <typename Program>
 __device__ __forceinline__ void run_epilogue(const Params& params) {
   EpilogueLane lane(params);
   lane.trace.open(params, kEpilogue, lane.thread == 0);
+  Records records(lane);
   for (int step = 0; step < params.steps; step++) {
     lane.read_control();
-    if (!run_step(lane, step, [&](const Task& task) { return Program::epilogue(lane, task); })) break;
+    if (!records.run(lane, step, [&](const Task& task) { return Program::epilogue(lane, task); })) break;
   }
 }
 
@@ -74,9 +88,10 @@ __device__ __forceinline__ void run_compute(const Params& params) {
   ComputeLane lane(params);
   lane.trace.open(params, kCompute, threadIdx.x == 0);
   lane.token = __ldg(params.given);
+  Records records(lane);
   int step = 0;
   while (step < params.steps && !lane.stop) {
-    run_step(lane, step, [&](const Task& task) {
+    records.run(lane, step, [&](const Task& task) {
       Program::compute(lane, task);
       return true;
     });
