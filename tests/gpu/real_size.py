@@ -15,6 +15,7 @@ import torch
 import amk
 from amk.artifact import Artifact
 from amk.bench.reference import TorchReference, random_cache, set_cache
+from amk.lower import Knobs
 from amk.model.source import open_model
 from amk.runtime.cuda import CudaMachine
 from amk.runtime.cuda.driver import call, driver
@@ -30,11 +31,14 @@ SEED = 7
 RERUNS = 20
 
 
-def built(config: Config, kv_dtype: str, folder: Path) -> Artifact:
-    """The artifact of a config with random weights, in its own folder."""
+def built(config: Config, kv_dtype: str, folder: Path, **knobs: int) -> Artifact:
+    """The artifact of a config with random weights and these knobs, in its own folder."""
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
-    return amk.build(folder, max_seq=MAX_SEQ, kv_dtype=kv_dtype, random_weights=SEED, out=folder / "out")
+    chosen = Knobs(**knobs) if knobs else None
+    return amk.build(
+        folder, max_seq=MAX_SEQ, kv_dtype=kv_dtype, random_weights=SEED, out=folder / "out", knobs=chosen
+    )
 
 
 @contextmanager

@@ -24,6 +24,16 @@ def test_steps_are_the_references(shape: str, kv_dtype: str, tmp_path: Path) -> 
     check(built(CONFIGS[shape], kv_dtype, tmp_path), POSITIONS)
 
 
+@pytest.mark.parametrize(("shape", "warps"), [("smollm2-135m", 6), ("llama-1b", 8), ("llama-3b", 8)])
+def test_units_of_8_rows(shape: str, warps: int, tmp_path: Path) -> None:
+    from tests.gpu.real_size import built, check
+
+    rows = {"qkv_rows": 8, "o_rows": 8, "down_rows": 8}
+    artifact = built(CONFIGS[shape], "fp16", tmp_path, compute_warps=warps, **rows)
+    assert {tiles.unit_rows for tiles in artifact.program.tiles if "down" in tiles.name} == {8}
+    check(artifact, POSITIONS)
+
+
 @pytest.mark.parametrize("shape", CONFIGS)
 def test_launch_slices_change_no_bit(shape: str, tmp_path: Path) -> None:
     """Twelve tokens across the edge of a split, in one launch, in two and in twelve."""
