@@ -36,9 +36,7 @@ def built(config: Config, kv_dtype: str, folder: Path, **knobs: int) -> Artifact
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     chosen = Knobs(**knobs) if knobs else None
-    return amk.build(
-        folder, max_seq=MAX_SEQ, kv_dtype=kv_dtype, random_weights=SEED, out=folder / "out", knobs=chosen
-    )
+    return amk.build(folder, max_seq=MAX_SEQ, kv_dtype=kv_dtype, random_weights=SEED, out=folder / "out", knobs=chosen)
 
 
 @contextmanager
