@@ -56,7 +56,7 @@ def test_the_query_blocks_of_a_head_share_the_row() -> None:
 
 
 def test_every_sm_that_attends_acquires_where_the_first_layer_attends() -> None:
-    """Also where its own first attention is in the last layer: see `_Lowering._acquire`."""
+    """Also where its own first attention is in the last layer: see `AttentionTasks._acquire`."""
     program = small_program(random_model())
     later = 0
     for sm in range(program.sms):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from importlib import import_module
 
 import pytest
 
 from amk.lower import Knobs, lower
+from amk.lower.mailboxes import Mailboxes
 from schedule_ir import encode
 from tests.validator import campaign, oracle, programs
 from tests.validator.mutations import Sheet
@@ -164,8 +164,7 @@ def test_split_of_down_alternates_mailboxes_and_is_accepted() -> None:
 
 
 def test_split_of_down_with_one_mailbox_can_hang_and_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    lowering = import_module("amk.lower.lower")._Lowering
-    monkeypatch.setattr(lowering, "_down_names", lambda _: ["down"])
+    monkeypatch.setattr(Mailboxes, "_down_names", lambda _: ["down"])
     case = _split_down_over_few_units()
     report = validate(case.tables, case.model, case.gpu)
     assert {v.rule for v in report.violations} == {4}
