@@ -62,9 +62,9 @@ struct Program {
     return true;
   }
   static __device__ __forceinline__ void compute(ComputeLane& lane, const Task& task) {
-    if ((0x4u >> task.opcode()) & 1) { Gemv<4, 0>::run(lane, task, 1, 0, 0); return; }
-    if ((0xc000u >> task.opcode()) & 1) { Gemv<3, 0>::run(lane, task, 1, (0x2u >> (task.opcode() - 14)) & 1, 1); return; }
-    if ((0x40000u >> task.opcode()) & 1) { Gemv<2, 0>::run(lane, task, 1, 1, 0); return; }
+    if ((0x4u >> task.opcode()) & 1) { Gemv<4, 0>::run(lane, task, 1, 0, 0, 0); return; }
+    if ((0xc000u >> task.opcode()) & 1) { Gemv<3, 0>::run(lane, task, 1, 0, (0x2u >> (task.opcode() - 14)) & 1, 1); return; }
+    if ((0x40000u >> task.opcode()) & 1) { Gemv<2, 0>::run(lane, task, 1, 0, 1, 0); return; }
     if ((0x200u >> task.opcode()) & 1) { AddPostNorm<4, 1, 64>::run(lane, task); return; }
     if ((0x80u >> task.opcode()) & 1) { Gather<4, 64>::run(lane, task); return; }
     if ((0x1000u >> task.opcode()) & 1) { Gather<3, 48>::run(lane, task); return; }
@@ -78,7 +78,7 @@ struct Program {
     if ((0x4000000u >> task.opcode()) & 1) { Sample::run(lane, task); return; }
   }
   static __device__ __forceinline__ bool epilogue(EpilogueLane& lane, const Task& task) {
-    if ((0x508u >> task.opcode()) & 1) { return Publish::run(lane, task, (0x81u >> (task.opcode() - 3)) & 1, (0x80u >> (task.opcode() - 3)) & 1, 0); }
+    if ((0x508u >> task.opcode()) & 1) { return Publish::run(lane, task, (0x81u >> (task.opcode() - 3)) & 1, (0x80u >> (task.opcode() - 3)) & 1, 0, 0); }
     if ((0x400000u >> task.opcode()) & 1) { return KvRelease::run(lane, task); }
     if ((0x1000000u >> task.opcode()) & 1) { return Head::run(lane, task); }
     if ((0x2000000u >> task.opcode()) & 1) { return PublishBest::run(lane, task); }

@@ -61,8 +61,8 @@ struct Program {
     return true;
   }
   static __device__ __forceinline__ void compute(ComputeLane& lane, const Task& task) {
-    if ((0x4u >> task.opcode()) & 1) { Gemv<4, 0>::run(lane, task, 1, 0, 0); return; }
-    if ((0x4000u >> task.opcode()) & 1) { Gemv<8, 0>::run(lane, task, 1, 0, 0); return; }
+    if ((0x4u >> task.opcode()) & 1) { Gemv<4, 0>::run(lane, task, 1, 0, 0, 0); return; }
+    if ((0x4000u >> task.opcode()) & 1) { Gemv<8, 0>::run(lane, task, 1, 0, 0, 0); return; }
     if ((0x200u >> task.opcode()) & 1) { AddNorm<4, 1, 64>::run(lane, task); return; }
     if ((0x80u >> task.opcode()) & 1) { Gather<4, 64>::run(lane, task); return; }
     if ((0x1000u >> task.opcode()) & 1) { Gather<8, 128>::run(lane, task); return; }
@@ -73,7 +73,7 @@ struct Program {
     if ((0x80000u >> task.opcode()) & 1) { Sample::run(lane, task); return; }
   }
   static __device__ __forceinline__ bool epilogue(EpilogueLane& lane, const Task& task) {
-    if ((0x508u >> task.opcode()) & 1) { return Publish::run(lane, task, (0x81u >> (task.opcode() - 3)) & 1, (0x80u >> (task.opcode() - 3)) & 1, 0); }
+    if ((0x508u >> task.opcode()) & 1) { return Publish::run(lane, task, (0x81u >> (task.opcode() - 3)) & 1, (0x80u >> (task.opcode() - 3)) & 1, 0, 0); }
     if ((0x8000u >> task.opcode()) & 1) { return KvRelease::run(lane, task); }
     if ((0x20000u >> task.opcode()) & 1) { return Head::run(lane, task); }
     if ((0x40000u >> task.opcode()) & 1) { return PublishBest::run(lane, task); }
