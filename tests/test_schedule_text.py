@@ -88,7 +88,7 @@ def test_fields_are_decoded(made: Program) -> None:
     assert any(
         "src down+0  phase 0 (layer 0)  norm 2 (model.layers.1.input_layernorm.weight)" in line for line in compute
     )
-    assert any("publish<1, 1, 0>  dst mlp+" in line for line in lane_lines(made, 3, Lane.EPILOGUE))
+    assert any("publish<1, 1, 0, 16>  dst mlp+" in line for line in lane_lines(made, 3, Lane.EPILOGUE))
     assert lane_lines(replace(made, lanes={}), 3, Lane.COMPUTE) == ["  no tasks"]
 
 
@@ -98,7 +98,7 @@ def test_pieces_and_appends_are_decoded() -> None:
     stream, compute = (lane_lines(made, sm, lane) for lane in (Lane.STREAM, Lane.COMPUTE))
     assert any("(layers.0.down.0.2 unit 0)" in line for line in stream)
     assert [line.split(maxsplit=2)[2] for line in compute if "gemv_" in line][:3] == [
-        "gemv_park<6, 6, 0>  accumulator 0", "gemv_park<6, 6, 1>  accumulator 0", "gemv_resume<4, 4>  accumulator 0",
+        "gemv_park<6, 6, 16, 0>  accumulator 0", "gemv_park<6, 6, 16, 1>  accumulator 0", "gemv_resume<4, 4, 16>  accumulator 0",
     ]  # fmt: skip
     attending = next(sm for sm, *_, task in made.tasks() if made.variants[task.opcode].op == "append")
     appends = [line for line in lane_lines(made, attending, Lane.COMPUTE) if "append" in line]
