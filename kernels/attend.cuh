@@ -306,7 +306,7 @@ struct Attend {
       const int query = i / kHeadDim, dim = i % kHeadDim;
       // With a window a split may have no rows: then its weight is 0.
       const Merged m = Merged::of(Constant<kWorkers>{}, partials, query, kQueries, dim, kWindow ? kLowest : -infinity());
-      if (split.count == 1) {
+      if (split.only) {
         publish_packet(lane.params.packets + f.output + i, __fdividef(m.output, m.sum), tag);
         continue;
       }

@@ -9,13 +9,13 @@ struct Combine {
   static constexpr int kDims = (kHeadDim + 31) / 32;  // of a thread: dim thread + 32 i
 
   static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
-    const int splits = split_count(lane.pos());
-    if (splits < 2) return;
+    const int pos = lane.pos(), rows = split_rows(pos);
+    if (rows >= pos) return;  // one split: see Split
     const u64* source = lane.params.packets + task.first.y;
     const u32 tag = lane.tag(task.first.w);
     float output[kDims] = {}, top = -infinity(), sum = 0.f;
 #pragma unroll 1
-    for (int split = lane.warp; split < splits; split += kComputeWarps)
+    for (int split = lane.warp; split * rows < pos; split += kComputeWarps)
       merge(lane, source + split * kHeads * kPartialWords, tag, output, top, sum);
     float* row = partial_row(lane.warp, 0, 1);
 #pragma unroll
@@ -26,7 +26,7 @@ struct Combine {
       row[kHeadDim + 1] = sum;
     }
     compute_barrier<kComputeThreads>();
-    publish(lane, lane.params.packets + task.first.z, tag, min(splits, kComputeWarps));
+    publish(lane, lane.params.packets + task.first.z, tag, min((pos + rows - 1) / rows, kComputeWarps));
     compute_barrier<kComputeThreads>();
   }
 
