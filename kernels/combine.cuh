@@ -17,20 +17,22 @@ struct Combine {
 #pragma unroll 1
     for (int split = lane.warp; split * rows < pos; split += kComputeWarps)
       merge(lane, source + split * kHeads * kPartialWords, tag, output, top, sum);
-    float* row = partial_row(lane.warp, 0, 1);
+    float* row = Left::output(lane.warp, 0);
 #pragma unroll
     for (int i = 0; i < kDims; i++)
       if (lane.thread + 32 * i < kHeadDim) row[lane.thread + 32 * i] = output[i];
     if (lane.thread == 0) {
-      row[kHeadDim] = top;
-      row[kHeadDim + 1] = sum;
+      Left::tops(0)[lane.warp] = top;
+      Left::sums(0)[lane.warp] = sum;
     }
     compute_barrier<kComputeThreads>();
-    publish(lane, lane.params.packets + task.first.z, tag, min((pos + rows - 1) / rows, kComputeWarps));
+    publish(lane, lane.params.packets + task.first.z, tag);
     compute_barrier<kComputeThreads>();
   }
 
  private:
+  using Left = Partials<kComputeWarps, 1>;
+
   static __device__ __forceinline__ void merge(
       ComputeLane& lane, const u64* source, u32 tag, float (&output)[kDims], float& top, float& sum) {
     u64 part[kDims], tops, sums;
@@ -56,11 +58,11 @@ struct Combine {
     for (int i = 0; i < kDims; i++) output[i] = output[i] * old + value_of(part[i]) * fresh;
   }
 
-  static __device__ __forceinline__ void publish(ComputeLane& lane, u64* target, u32 tag, int rows) {
+  static __device__ __forceinline__ void publish(ComputeLane& lane, u64* target, u32 tag) {
 #pragma unroll 1
     for (int dim = lane.index(); dim < kHeadDim; dim += kComputeThreads) {
-      const Merged m = Merged::of(Constant<kComputeWarps>{}, rows, 0, 1, dim, -infinity());
-      publish_packet(target + dim, __fdividef(m.output, m.sum), tag);
+      const Merged<1> m(Left{}, 0, dim, -infinity());
+      publish_packet(target + dim, __fdividef(m.output[0], m.sum), tag);
     }
   }
 };
