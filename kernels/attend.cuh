@@ -23,7 +23,13 @@ struct Softmax {
 
   __device__ Softmax() {
 #pragma unroll
-    for (int i = 0; i < 2 * kValueSteps; i++) output[i][0] = output[i][1] = output[i][2] = output[i][3] = 0.f;
+    for (int i = 0; i < 2 * kValueSteps; i++) {
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        output[i][j] = 0.f;
+        asm volatile("" : "+f"(output[i][j]));  // here, before the wait for q, although used after it
+      }
+    }
   }
 
   __device__ __forceinline__ void rescale(float top_now) {
@@ -118,9 +124,9 @@ struct Attend {
     if (!split.active) return;
     const int4 second = task.second(), third = task.third();
     const Fields f{task.first.w, second.x, second.y, second.z, second.w, third.x, third.y, third.z};
+    Softmax state;
     load_rows(lane, f, kQueries + (split.last ? 2 : 0));
     compute_barrier<kComputeThreads>();
-    Softmax state;
     attend_blocks(lane, split, state);
     leave_partial(lane, state);
     compute_barrier<kComputeThreads>();
@@ -136,9 +142,12 @@ struct Attend {
   static __device__ __forceinline__ void load_rows(ComputeLane& lane, const Fields& f, int rows) {
     const u32 tag = lane.tag(f.phase);
     float2 angles[kItems][kRun];
+    u32 targets[kItems];
 #pragma unroll
     for (int i = 0; i < kItems; i++) {
       const HeadItem item = Rows::item(lane, i, rows);
+      targets[i] = target(item, item.dim);
+      asm volatile("" : "+r"(targets[i]));  // before the wait, although used after it
 #pragma unroll
       for (int r = 0; r < kRun && kRotaryDim < kHeadDim; r++) angles[i][r] = make_float2(1.f, 0.f);
       if (kRope && item.valid && item.row <= kQueries && item.rotates()) load_angles(lane, item.dim, angles[i]);
@@ -150,17 +159,22 @@ struct Attend {
     for (int i = 0; i < kItems; i++) {
       const HeadItem item = Rows::item(lane, i, rows);
       if (!item.valid) continue;
+      u8* first = shared + kScratchOffset + targets[i];
+      // Fragments have the same order, so where partners are whole fragments apart, so are their places.
+      u8* second = HeadItem::kWhole ? first + kHeadHalf / 16 * (item.row < kQueries ? 512 : Kv::kFragmentBytes)
+                                    : shared + kScratchOffset + target(item, item.dim + item.partner());
       if (item.row > kQueries) {
-        keep_value(item, values[i]);
+        keep_value(first, values[i][0]);
+        keep_value(second, values[i][1]);
         continue;
       }
       if (kRope) rotate(values[i], angles[i]);
       if (item.row == kQueries) {
-        keep_key(item.dim, values[i][0]);
-        keep_key(item.dim + item.partner(), values[i][1]);
+        keep_key(first, values[i][0]);
+        keep_key(second, values[i][1]);
       } else {
-        keep_query(item.row, item.dim, values[i][0]);
-        keep_query(item.row, item.dim + item.partner(), values[i][1]);
+        keep_query(first, values[i][0]);
+        keep_query(second, values[i][1]);
       }
     }
   }
@@ -247,31 +261,33 @@ struct Attend {
       load_packet_pair(source, packets[0], packets[1]);
   }
 
-  static __device__ __forceinline__ void keep_key(u32 dim, const float (&values)[kRun]) {
+  // Where a dim of a row goes in the scratch region.
+  static __device__ __forceinline__ u32 target(const HeadItem& item, u32 dim) {
+    if (item.row == kQueries) return new_key(dim);
+    if (item.row > kQueries) return new_value(dim);
+    return dim / 16 * 512 + (item.row * 4 + dim % 8 / 2) * 16 + dim % 16 / 8 * 8 + dim % 2 * 2;
+  }
+
+  static __device__ __forceinline__ void keep_key(u8* target, const float (&values)[kRun]) {
     if constexpr (kRun == 1)
-      *reinterpret_cast<Kv::Element*>(new_key(dim)) = Kv::element(values[0]);
+      *reinterpret_cast<Kv::Element*>(target) = Kv::element(values[0]);
     else
-      Kv::store_pair(new_key(dim), values[0], values[1]);
+      Kv::store_pair(target, values[0], values[1]);
   }
 
-  // What is beside it in its register is of position 1, and masked.
-  static __device__ __forceinline__ void keep_value(const HeadItem& item, const float (&values)[2][kRun]) {
+  // What is beside a value in its register is of position 1, and masked.
+  static __device__ __forceinline__ void keep_value(u8* target, const float (&values)[kRun]) {
 #pragma unroll
-    for (int r = 0; r < kRun; r++) {
-      Kv::store_pair(new_value(item.dim + r), values[0][r], 0.f);
-      Kv::store_pair(new_value(item.dim + item.partner() + r), values[1][r], 0.f);
-    }
+    for (int r = 0; r < kRun; r++) Kv::store_pair(target + r * kNewValueStride, values[r], 0.f);
   }
 
-  // Elements of the A fragment: high half in row `row`, low half in row + 8, which is the next register.
-  static __device__ __forceinline__ void keep_query(int row, u32 dim, const float (&values)[kRun]) {
-    u8* target = shared + kScratchOffset + dim / 16 * 512 + (row * 4 + dim % 8 / 2) * 16 + dim % 16 / 8 * 8;
+  // Elements of the A fragment: high halves in the query's row, low halves 8 rows on, which is the next register.
+  static __device__ __forceinline__ void keep_query(u8* target, const float (&values)[kRun]) {
     uint2 word;
     split_pair<Kv::Mma>(values[0] * kScoreScale, kRun == 1 ? 0.f : values[kRun - 1] * kScoreScale, word.x, word.y);
     if constexpr (kRun == 1) {
-      unsigned short* halves = reinterpret_cast<unsigned short*>(target) + dim % 2;
-      halves[0] = static_cast<unsigned short>(word.x);
-      halves[2] = static_cast<unsigned short>(word.y);
+      reinterpret_cast<unsigned short*>(target)[0] = static_cast<unsigned short>(word.x);
+      reinterpret_cast<unsigned short*>(target)[2] = static_cast<unsigned short>(word.y);
     } else {
       *reinterpret_cast<uint2*>(target) = word;
     }
@@ -292,7 +308,7 @@ struct Attend {
         int visible = rows - block * kKvBlock;
         if (block == cached) {
           keys = new_row() + lane.thread % 4 * 16;
-          values = new_row() + kNewValueOffset + lane.thread / 4 * 16;
+          values = new_row() + kNewValueOffset + lane.thread / 4 * kNewValueStride;
           visible = 1;
         }
         const int skip = kWindow ? window_first(lane.pos(), kWindow) - split.begin - block * kKvBlock : 0;
@@ -369,8 +385,8 @@ struct Append {
     const u32 p = lane.pos() % kKvBlock;
 #pragma unroll 1
     for (u32 dim = lane.index(); dim < kHeadDimPadded; dim += kComputeThreads) {
-      const Kv::Element key = *reinterpret_cast<const Kv::Element*>(new_key(dim));
-      const Kv::Element value = *reinterpret_cast<const Kv::Element*>(new_value(dim));
+      const Kv::Element key = *reinterpret_cast<const Kv::Element*>(shared + kScratchOffset + new_key(dim));
+      const Kv::Element value = *reinterpret_cast<const Kv::Element*>(shared + kScratchOffset + new_value(dim));
       u8* fragment = block + dim / 16 * Kv::kFragmentBytes;
       *reinterpret_cast<Kv::Element*>(fragment + Kv::key_offset(p, dim)) = key;
       *reinterpret_cast<Kv::Element*>(fragment + kHeadSteps * Kv::kFragmentBytes + Kv::value_offset(p, dim)) = value;

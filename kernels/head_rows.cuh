@@ -11,6 +11,7 @@ constexpr int kHeadHalf = kRotaryDim / 2;  // RoPE rotates dims d and d + kHeadH
 // beyond the rotated dims, the next.
 struct HeadItem {
   static constexpr int kRun = kHeadHalf % 2 || kHeadDim % 4 ? 1 : 2;  // two, if that divides both parts
+  static constexpr bool kWhole = kRotaryDim == kHeadDim && kHeadHalf % 16 == 0;  // partners are whole fragments apart
 
   int row;    // query heads, then k, then v
   u32 place;  // in the row

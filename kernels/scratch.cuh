@@ -12,11 +12,16 @@ namespace amk {
 constexpr int kNewRowOffset = kHeadSteps * 512;  // after the Q fragments
 constexpr int kNewRowBytes = kHeadSteps * Kv::kFragmentBytes;
 constexpr int kNewValueOffset = 64;  // V in the new row's fragments
+constexpr int kNewValueStride = 16;  // from one dim of 8 to the next
 
 __device__ __forceinline__ u8* new_row() { return shared + kScratchOffset + kNewRowOffset; }
-__device__ __forceinline__ u8* new_key(u32 dim) { return new_row() + dim / 16 * Kv::kFragmentBytes + Kv::key_offset(0, dim); }
-__device__ __forceinline__ u8* new_value(u32 dim) {
-  return new_row() + kNewValueOffset + dim / 16 * Kv::kFragmentBytes + Kv::value_offset(0, dim) - dim % 8 * 48;
+// Where a dim of it is in the scratch region. Kv has the dims of a value's fragment 64 bytes apart.
+__device__ __forceinline__ u32 new_key(u32 dim) {
+  return kNewRowOffset + dim / 16 * Kv::kFragmentBytes + Kv::key_offset(0, dim);
+}
+__device__ __forceinline__ u32 new_value(u32 dim) {
+  return kNewRowOffset + kNewValueOffset + dim / 16 * Kv::kFragmentBytes + Kv::value_offset(0, dim) -
+         dim % 8 * (64 - kNewValueStride);
 }
 
 constexpr int kPartialOffset = kNewRowOffset + kNewRowBytes;
@@ -52,6 +57,16 @@ __device__ __forceinline__ void load_row(const float* row, float (&values)[kCoun
   }
 }
 
+// Of values kFirst .. kEnd - 1: a tree, for its shorter chain.
+template <int kFirst, int kEnd, int kCount>
+__device__ __forceinline__ float largest(const float (&values)[kCount]) {
+  constexpr int kMiddle = (kFirst + kEnd) / 2;
+  if constexpr (kEnd - kFirst == 1)
+    return values[kFirst];
+  else
+    return fmaxf(largest<kFirst, kMiddle>(values), largest<kMiddle, kEnd>(values));
+}
+
 // The partial results for one query and kDims neighbouring dims, merged in order. `top` is at least `least`.
 template <int kDims>
 struct Merged {
@@ -62,8 +77,7 @@ struct Merged {
     float tops[kRows], sums[kRows];
     load_row(all.tops(query), tops);
     load_row(all.sums(query), sums);
-#pragma unroll
-    for (int row = 0; row < kRows; row++) top = fmaxf(top, tops[row]);
+    top = fmaxf(top, largest<0, kRows>(tops));
     const float* outputs = all.output(0, query) + dim;
 #pragma unroll
     for (int row = 0; row < kRows; row++) {
