@@ -295,7 +295,7 @@ struct Attend {
 
   // The cached blocks, out of the ring, then in the last split the new row as a block of one position.
   static __device__ __forceinline__ void attend_blocks(ComputeLane& lane, const Split<kWindow>& split, Softmax& state) {
-    const int rows = split.end - split.begin, cached = (rows + kKvBlock - 1) / kKvBlock, blocks = cached + split.last;
+    const int rows = split.end - split.begin, cached = split.blocks(), blocks = cached + split.last;
     int block = worker(lane);
 #pragma unroll 1
     for (int first = 0; first < blocks; first += kKvBlocksPerSlot) {

@@ -55,7 +55,7 @@ __device__ __forceinline__ void run_stream(const Params& params) {
   StreamLane lane(params);
   lane.trace.open(params, kStream, lane.thread == 0);
   for (int step = 0; step < params.steps; step++)
-    if (!run_step(lane, step, [&](const Task& task) { return Program::stream(lane, task); })) break;
+    if (!run_step(lane, step, [&](const Task& task) { return lane.run(Program::stream(lane, task)); })) break;
   lane.drain();
 }
 

@@ -30,6 +30,9 @@ struct Split {
       end = min(pos, next);
     }
   }
+
+  // Of cached positions; the last may be part of one.
+  __device__ __forceinline__ u32 blocks() const { return static_cast<u32>(end - begin + kKvBlock - 1) / kKvBlock; }
 };
 
 __device__ __forceinline__ u64 kv_block_offset(int kv_head, int block) {

@@ -86,7 +86,7 @@ def emit_source(program: Program, trace: bool = False, delays: bool = False, del
         '#include "megakernel.cuh"',
         "namespace amk {",
         "struct Program {",
-        *_dispatch(program, Lane.STREAM, "StreamLane", "bool", "return {call};", "return true;"),
+        *_dispatch(program, Lane.STREAM, "StreamLane", "Copy", "return {call};", "return {};"),
         *_dispatch(program, Lane.COMPUTE, "ComputeLane", "void", "{call}; return;", ""),
         *_dispatch(program, Lane.EPILOGUE, "EpilogueLane", "bool", "return {call};", "return true;"),
         "};",
