@@ -11,12 +11,11 @@ struct Combine {
   static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
     const int pos = lane.pos(), rows = split_rows(pos);
     if (rows >= pos) return;  // one split: see Split
-    const u64* source = lane.params.packets + task.first.y;
     const u32 tag = lane.tag(task.first.w);
     float output[kDims] = {}, top = -infinity(), sum = 0.f;
 #pragma unroll 1
     for (int split = lane.warp; split * rows < pos; split += kComputeWarps)
-      merge(lane, source + split * kHeads * kPartialWords, tag, output, top, sum);
+      merge(lane, task.first.y + split * kHeads * kPartialWords, tag, output, top, sum);
     float* row = Left::output(lane.warp, 0);
 #pragma unroll
     for (int i = 0; i < kDims; i++)
@@ -26,7 +25,7 @@ struct Combine {
       Left::sums(0)[lane.warp] = sum;
     }
     compute_barrier<kComputeThreads>();
-    publish(lane, lane.params.packets + task.first.z, tag);
+    publish(lane, task.first.z, tag);
     compute_barrier<kComputeThreads>();
   }
 
@@ -34,7 +33,9 @@ struct Combine {
   using Left = Partials<kComputeWarps, 1>;
 
   static __device__ __forceinline__ void merge(
-      ComputeLane& lane, const u64* source, u32 tag, float (&output)[kDims], float& top, float& sum) {
+      ComputeLane& lane, u32 source, u32 tag, float (&output)[kDims], float& top, float& sum) {
+    const u64* mine = lane.params.packets + (source + lane.thread);
+    const u64* last = lane.params.packets + (source + kHeadDim);
     u64 part[kDims], tops, sums;
     const TraceWait traced(lane.trace);
     Spin spin;
@@ -43,10 +44,10 @@ struct Combine {
 #pragma unroll
       for (int i = 0; i < kDims; i++) {
         part[i] = static_cast<u64>(tag) << 32;
-        if (lane.thread + 32 * i < kHeadDim) part[i] = load_packet(source + lane.thread + 32 * i);
+        if (lane.thread + 32 * i < kHeadDim) part[i] = load_packet(mine + 32 * i);
         all &= arrived(part[i], tag);
       }
-      load_packet_pair(source + kHeadDim, tops, sums);
+      load_packet_pair(last, tops, sums);
       if (all & arrived(tops, tag) & arrived(sums, tag)) break;
       spin.again(lane);
     }
@@ -58,11 +59,11 @@ struct Combine {
     for (int i = 0; i < kDims; i++) output[i] = output[i] * old + value_of(part[i]) * fresh;
   }
 
-  static __device__ __forceinline__ void publish(ComputeLane& lane, u64* target, u32 tag) {
+  static __device__ __forceinline__ void publish(ComputeLane& lane, u32 target, u32 tag) {
 #pragma unroll 1
-    for (int dim = lane.index(); dim < kHeadDim; dim += kComputeThreads) {
+    for (u32 dim = lane.index(); dim < kHeadDim; dim += kComputeThreads) {
       const Merged<1> m(Left{}, 0, dim, -infinity());
-      publish_packet(target + dim, __fdividef(m.output[0], m.sum), tag);
+      publish_packet(lane.params.packets + (target + dim), __fdividef(m.output[0], m.sum), tag);
     }
   }
 };

@@ -22,10 +22,15 @@ struct ComputeLane : LaneState {
 
   __device__ explicit ComputeLane(const Params& p) : LaneState(p, kCompute), warp(threadIdx.x >> 5) {}
 
-  __device__ __forceinline__ void forget_thread() { asm volatile("" : "+r"(thread), "+r"(warp)); }
+  __device__ __forceinline__ void forget_thread() { asm volatile("" : "+r"(thread), "+r"(warp));
+    __builtin_assume(thread >= 0 && thread < 32 && warp >= 0 && warp < kComputeWarps); }
 
   // Index among the compute threads.
-  __device__ __forceinline__ int index() const { return warp * 32 + thread; }
+  __device__ __forceinline__ int index() const {
+    const int index = warp * 32 + thread;
+    __builtin_assume(index >= 0 && index < kComputeThreads);
+    return index;
+  }
 
   __device__ __forceinline__ void release_ring_slot() {
     __syncwarp();

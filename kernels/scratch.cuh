@@ -35,12 +35,13 @@ __device__ __forceinline__ float* partials() { return reinterpret_cast<float*>(s
 template <int kRows, int kQueries>
 struct Partials {
   static constexpr int kStride = (kRows + 3) / 4 * 4;
+  static constexpr int kOutputStride = (kHeadDim + 23) / 32 * 32 + 8;  // 4 queries' C fragments lie in different banks
 
   // Of all rows, side by side.
   static __device__ __forceinline__ float* tops(int query) { return partials() + query * 2 * kStride; }
   static __device__ __forceinline__ float* sums(int query) { return tops(query) + kStride; }
   static __device__ __forceinline__ float* output(int row, int query) {
-    return partials() + kQueries * 2 * kStride + (row * kQueries + query) * kHeadDim;
+    return partials() + kQueries * 2 * kStride + (row * kQueries + query) * kOutputStride;
   }
 };
 
@@ -83,7 +84,7 @@ struct Merged {
     for (int row = 0; row < kRows; row++) {
       const float factor = exp2_fast(tops[row] - top);
 #pragma unroll
-      for (int i = 0; i < kDims; i++) output[i] += factor * outputs[row * kQueries * kHeadDim + i];
+      for (int i = 0; i < kDims; i++) output[i] += factor * outputs[row * kQueries * all.kOutputStride + i];
       sum += factor * sums[row];
     }
   }

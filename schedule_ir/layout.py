@@ -57,11 +57,11 @@ def new_row_bytes(config: Mapping[str, int]) -> int:
 def partial_bytes(warps: int, queries: int, head_dim: int) -> int:
     """Bytes of the partial results in shared memory.
 
-    Of attention per query and group of warps, of a merge per warp: an output, and a maximum and a sum, each in rows of
-    whole 16 bytes.
+    Of attention per query and group of warps, of a merge per warp: an output, in rows that begin 8 words further in
+    the banks each, and a maximum and a sum, each in rows of whole 16 bytes.
     """
-    groups = warps // value_shares(ceil_to(head_dim, KSTEP))
-    return max(4 * n * (rows * head_dim + 2 * ceil_to(rows, 4)) for n, rows in ((queries, groups), (1, warps)))
+    output, groups = ceil_to(head_dim - 8, 32) + 8, warps // value_shares(ceil_to(head_dim, KSTEP))
+    return max(4 * n * (rows * output + 2 * ceil_to(rows, 4)) for n, rows in ((queries, groups), (1, warps)))
 
 
 POS = var("pos")
