@@ -344,15 +344,14 @@ struct Attend {
   static __device__ __forceinline__ void publish(ComputeLane& lane, const Fields& f, bool only, int index) {
     constexpr int kDims = kQueries * kHeadDim > kComputeThreads ? 2 : 1;
     const u32 tag = lane.tag(f.phase);
-#pragma unroll 1
-    for (u32 i = lane.index() * kDims; i < kQueries * kHeadDim; i += kComputeThreads * kDims) {
-      const u32 query = i / kHeadDim, dim = i % kHeadDim;
+    for_mine<kQueries * kHeadDim / kDims>(lane, [&](u32 mine) {
+      const u32 i = mine * kDims, query = i / kHeadDim, dim = i % kHeadDim;
       // With a window a split may have no rows: then its weight is 0.
       Merged<kDims> m(Left{}, query, dim, kWindow ? kLowest : -infinity());
       const u32 partial = f.partial + (index * kHeads + query) * kPartialWords;
       publish_dims(lane.params.packets + (only ? f.output + i : partial + dim), m, only, tag);
       if (!only && dim == 0) publish_pair(lane.params.packets + (partial + kHeadDim), m.top, m.sum, tag);
-    }
+    });
   }
   using Left = Partials<kWorkers, kQueries>;
 
@@ -383,15 +382,14 @@ struct Append {
   static __device__ __forceinline__ void append(ComputeLane& lane, int kv_head) {
     u8* block = lane.params.kv + kv_block_offset(kv_head, lane.pos() / kKvBlock);
     const u32 p = lane.pos() % kKvBlock;
-#pragma unroll 1
-    for (u32 dim = lane.index(); dim < kHeadDimPadded; dim += kComputeThreads) {
+    for_mine<kHeadDimPadded>(lane, [&](u32 dim) {
       const Kv::Element key = *reinterpret_cast<const Kv::Element*>(shared + kScratchOffset + new_key(dim));
       const Kv::Element value = *reinterpret_cast<const Kv::Element*>(shared + kScratchOffset + new_value(dim));
       u8* fragment = block + dim / 16 * Kv::kFragmentBytes;
       *reinterpret_cast<Kv::Element*>(fragment + Kv::key_offset(p, dim)) = key;
       *reinterpret_cast<Kv::Element*>(fragment + kHeadSteps * Kv::kFragmentBytes + Kv::value_offset(p, dim)) = value;
       if (!Kv::finite(key) || !Kv::finite(value)) report_overflow(lane.params.report, kv_head, lane.pos());
-    }
+    });
     fence_copy_engine();
   }
 

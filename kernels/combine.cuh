@@ -60,11 +60,10 @@ struct Combine {
   }
 
   static __device__ __forceinline__ void publish(ComputeLane& lane, u32 target, u32 tag) {
-#pragma unroll 1
-    for (u32 dim = lane.index(); dim < kHeadDim; dim += kComputeThreads) {
+    for_mine<kHeadDim>(lane, [&](u32 dim) {
       const Merged<1> m(Left{}, 0, dim, -infinity());
       publish_packet(lane.params.packets + (target + dim), __fdividef(m.output[0], m.sum), tag);
-    }
+    });
   }
 };
 

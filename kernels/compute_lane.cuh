@@ -39,6 +39,17 @@ struct ComputeLane : LaneState {
   }
 };
 
+// Calls body(i) for this thread's of items 0 .. kCount - 1, shared out over the compute threads.
+template <u32 kCount, typename Body>
+__device__ __forceinline__ void for_mine(const ComputeLane& lane, Body&& body) {
+  if constexpr (kCount <= kComputeThreads) {
+    if (const u32 i = lane.index(); i < kCount) body(i);
+  } else {
+#pragma unroll 1
+    for (u32 i = lane.index(); i < kCount; i += kComputeThreads) body(i);
+  }
+}
+
 // A warp's slice of a vector of kSteps k-steps, in rounds of 4 k-steps: 8 threads x 2 neighbouring elements each.
 template <int kSteps>
 struct Slice {
