@@ -23,12 +23,17 @@ struct Softmax {
 
   __device__ Softmax() {
 #pragma unroll
-    for (int i = 0; i < 2 * kValueSteps; i++) output[i][0] = output[i][1] = output[i][2] = output[i][3] = 0.f;
+    for (int i = 0; i < 2 * kValueSteps; i++) {
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        output[i][j] = 0.f;
+        asm volatile("" : "+f"(output[i][j]));  // here, before the wait for q, although used after it
+      }
+    }
   }
 
   __device__ __forceinline__ void rescale(float top_now) {
     const float factor = exp2_fast(top - top_now);
-    top = top_now;
     sum *= factor;
 #pragma unroll
     for (int i = 0; i < 2 * kValueSteps; i++) {
@@ -43,17 +48,17 @@ __device__ __forceinline__ u32 position_mask(int first, int rows) {
   return (first < rows ? 0xffffu : 0u) | (first + 1 < rows ? 0xffff0000u : 0u);
 }
 
-// Positions skip .. rows - 1 of a block count (`kSkips`: skip may be above 0). `keys(i)` and `values(i)` yield this
-// thread's fragments of dims 16 i .. 16 i + 15, of the values from fragment `share` on.
-template <bool kSkips, typename Keys, typename Values>
+// Positions skip .. rows - 1 of a block count (`kSkips`: skip may be above 0). `keys` and `values`: this thread's parts of
+// the first fragment of K, and of the warp's share of V, which begins at fragment `share`. `fresh`: there is no sum yet.
+template <bool kSkips>
 __device__ __forceinline__ void attend_block(
-    Softmax& state, int thread, int share, int skip, int rows, Keys&& keys, Values&& values) {
+    Softmax& state, int thread, int share, bool fresh, int skip, int rows, const u8* keys, const u8* values) {
   const uint4* queries = reinterpret_cast<const uint4*>(shared + kScratchOffset) + thread;
   float scores[2][4] = {};
 #pragma unroll kScoreUnroll
   for (int i = 0; i < kHeadSteps; i++) {
     const uint4 q = queries[i * 32];
-    const Kv::Fragment k = keys(i);
+    const Kv::Fragment k = Kv::load(keys + i * Kv::kFragmentBytes);
 #pragma unroll
     for (int t = 0; t < Kv::kTerms; t++) {
       Kv::Mma::mma(scores[0], q, k.term[t].x, k.term[t].y);
@@ -75,7 +80,8 @@ __device__ __forceinline__ void attend_block(
   }
   top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
   top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-  state.rescale(top);
+  if (!fresh) state.rescale(top);
+  state.top = top;
   uint4 p;
 #pragma unroll
   for (int n = 0; n < 2; n++) {
@@ -87,7 +93,7 @@ __device__ __forceinline__ void attend_block(
 #pragma unroll
   for (int i = 0; i < kValueSteps; i++) {
     if (kHeadSteps % kValueShares && share + i >= kHeadSteps) break;
-    const Kv::Fragment v = values(share + i);
+    const Kv::Fragment v = Kv::load(values + i * Kv::kFragmentBytes);
 #pragma unroll
     for (int t = 0; t < Kv::kTerms; t++) {
       Kv::Mma::mma(state.output[2 * i], p, v.term[t].x & low, v.term[t].y & high);
@@ -99,12 +105,17 @@ __device__ __forceinline__ void attend_block(
 // kWindow: positions that the layer sees, 0 for all; kRope: table that rotates q and k, from 1, 0 for none.
 template <int kQueries, int kWindow, int kRope, int kQkNorm>
 struct Attend {
-  // Pairs that RoPE rotates (d, d + half), then the dims beyond it in neighbouring pairs.
-  static constexpr int kPairs = kHeadDim / 2;
-  static constexpr int kHalf = kRotaryDim / 2;
+  using Rows = HeadRows<kQueries>;
+  static constexpr int kRun = Rows::kRun, kItems = Rows::kItems;
+  using Values = float[kItems][2][kRun];
 
   struct Fields {
     int phase, query, key, value, partial, output, qkv, norm;
+
+    // Where the packets of a row start.
+    __device__ __forceinline__ int row(int row) const {
+      return row < kQueries ? query + row * kHeadDim : row == kQueries ? key : value;
+    }
   };
 
   static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
@@ -113,15 +124,13 @@ struct Attend {
     if (!split.active) return;
     const int4 second = task.second(), third = task.third();
     const Fields f{task.first.w, second.x, second.y, second.z, second.w, third.x, third.y, third.z};
-    const int partials = min(kWorkers, (split.end - split.begin + kKvBlock - 1) / kKvBlock + split.last);
-    load_queries(lane, f, split.last);
-    compute_barrier<kComputeThreads>();
     Softmax state;
-    cached_blocks(lane, split, state);
-    if (split.last) new_block(lane, split, state);
-    if (worker(lane) < partials) leave_partial(lane, state);
+    load_rows(lane, f, kQueries + (split.last ? 2 : 0));
     compute_barrier<kComputeThreads>();
-    publish(lane, f, split, index, partials);
+    attend_blocks(lane, split, state);
+    leave_partial(lane, state);
+    compute_barrier<kComputeThreads>();
+    publish(lane, f, split.only, index);
     compute_barrier<kComputeThreads>();  // the scratch region is free for the next task
   }
 
@@ -129,194 +138,232 @@ struct Attend {
   static __device__ __forceinline__ int worker(const ComputeLane& lane) { return lane.warp / kValueShares; }
   static __device__ __forceinline__ int share(const ComputeLane& lane) { return lane.warp % kValueShares * kValueSteps; }
 
-  static __device__ __forceinline__ int2 pair_dims(int pair) {
-    if (pair < kHalf) return make_int2(pair, pair + kHalf);
-    return make_int2(2 * pair, 2 * pair + 1);
+  // Waits for q (and the new k and v), applies RoPE, leaves Q as A fragments and the new row in the scratch region.
+  static __device__ __forceinline__ void load_rows(ComputeLane& lane, const Fields& f, int rows) {
+    const u32 tag = lane.tag(f.phase);
+    float2 angles[kItems][kRun];
+    u32 targets[kItems];
+#pragma unroll
+    for (int i = 0; i < kItems; i++) {
+      const HeadItem item = Rows::item(lane, i, rows);
+      targets[i] = target(item, item.dim);
+      asm volatile("" : "+r"(targets[i]));  // before the wait, although used after it
+#pragma unroll
+      for (int r = 0; r < kRun && kRotaryDim < kHeadDim; r++) angles[i][r] = make_float2(1.f, 0.f);
+      if (kRope && item.valid && item.row <= kQueries && item.rotates()) load_angles(lane, item.dim, angles[i]);
+    }
+    Values values;
+    poll(lane, f, rows, tag, values);
+    if constexpr (kQkNorm != kNoNorm) norm(lane, f, rows, tag, values);
+#pragma unroll
+    for (int i = 0; i < kItems; i++) {
+      const HeadItem item = Rows::item(lane, i, rows);
+      if (!item.valid) continue;
+      u8* first = shared + kScratchOffset + targets[i];
+      // Fragments have the same order, so where partners are whole fragments apart, so are their places.
+      u8* second = HeadItem::kWhole ? first + kHeadHalf / 16 * (item.row < kQueries ? 512 : Kv::kFragmentBytes)
+                                    : shared + kScratchOffset + target(item, item.dim + item.partner());
+      if (item.row > kQueries) {
+        keep_value(first, values[i][0]);
+        keep_value(second, values[i][1]);
+        continue;
+      }
+      if (kRope) rotate(values[i], angles[i]);
+      if (item.row == kQueries) {
+        keep_key(first, values[i][0]);
+        keep_key(second, values[i][1]);
+      } else {
+        keep_query(first, values[i][0]);
+        keep_query(second, values[i][1]);
+      }
+    }
   }
 
-  // Waits for q (and the new k and v), applies RoPE, leaves Q as A fragments and the new row in the scratch region.
-  static __device__ __forceinline__ void load_queries(ComputeLane& lane, const Fields& f, bool last) {
-    constexpr int kItems = ((kQueries + 2) * kPairs + kComputeThreads - 1) / kComputeThreads;
-    const int count = (kQueries + (last ? 2 : 0)) * kPairs;
-    const u32 tag = lane.tag(f.phase);
-    const u64* packets = lane.params.packets;
-    float2 angle[kItems];
-    const u64* source[kItems];
-#pragma unroll
-    for (int i = 0; i < kItems; i++) {
-      const int item = lane.index() + i * kComputeThreads, row = item / kPairs, pair = item % kPairs;
-      const int base = row < kQueries ? f.query + row * kHeadDim : row == kQueries ? f.key : f.value;
-      source[i] = item < count ? packets + base : nullptr;
-      angle[i] = make_float2(1.f, 0.f);
-      if (kRope && source[i] && row <= kQueries && pair < kHalf)
-        angle[i] = __ldg(lane.params.rope + ((kRope - 1) * kMaxSeq + lane.pos()) * kHalf + pair);
+  static __device__ __forceinline__ void load_angles(const ComputeLane& lane, u32 dim, float2 (&angles)[kRun]) {
+    const float2* source = lane.params.rope + (((kRope - 1) * kMaxSeq + lane.pos()) * kHeadHalf + dim);
+    if constexpr (kRun == 1) {
+      angles[0] = __ldg(source);
+    } else {
+      const float4 both = __ldg(reinterpret_cast<const float4*>(source));
+      angles[0] = make_float2(both.x, both.y);
+      angles[1] = make_float2(both.z, both.w);
     }
-    float values[kItems][2];
-    poll_pairs<kItems>(lane, source, tag, values);
-    if constexpr (kQkNorm != kNoNorm) norm<kItems>(lane, f, last, count, tag, values);
+  }
+
+  static __device__ __forceinline__ void rotate(float (&values)[2][kRun], const float2 (&angles)[kRun]) {
 #pragma unroll
-    for (int i = 0; i < kItems; i++) {
-      const int item = lane.index() + i * kComputeThreads;
-      if (!source[i]) continue;
-      float a = values[i][0], b = values[i][1];
-      if (kRope) {
-        a = values[i][0] * angle[i].x - values[i][1] * angle[i].y;
-        b = values[i][1] * angle[i].x + values[i][0] * angle[i].y;
-      }
-      keep(item / kPairs, pair_dims(item % kPairs), a, b);
+    for (int r = 0; r < kRun; r++) {
+      const float a = values[0][r], b = values[1][r];
+      values[0][r] = a * angles[r].x - b * angles[r].y;
+      values[1][r] = b * angles[r].x + a * angles[r].y;
     }
   }
 
   // RMSNorm of the q and k rows: weights as they lie in the mailbox, or the same for all heads (q's, then k's).
-  template <int kItems>
   static __device__ __forceinline__ void norm(
-      ComputeLane& lane, const Fields& f, bool last, int count, u32 tag, float (&values)[kItems][2]) {
-    const QkNorm<kQkNorm, kItems> norms(lane, lane.params.packets + f.qkv, last, count, tag, values);
+      ComputeLane& lane, const Fields& f, int rows, u32 tag, Values& values) {
+    const QkNorm<kQkNorm, kQueries> norms(lane, lane.params.packets + f.qkv, rows, tag, values);
     const float* weights = lane.params.biases + f.norm;
 #pragma unroll
     for (int i = 0; i < kItems; i++) {
-      const int item = lane.index() + i * kComputeThreads, row = item / kPairs;
-      if (item >= count || row > kQueries) continue;
-      const int2 dims = pair_dims(item % kPairs);
-      const int head = row < kQueries ? f.query + row * kHeadDim : f.key;
-      const float* w = weights + (kQkNorm == kPerHead ? (row == kQueries) * kHeadDim : head - f.qkv);
-      const float scale = norms.scale(row, row == kQueries);
-      values[i][0] *= scale * __ldg(w + dims.x);
-      values[i][1] *= scale * __ldg(w + dims.y);
+      const HeadItem item = Rows::item(lane, i, rows);
+      if (!item.valid || item.row > kQueries) continue;
+      const bool is_key = item.row == kQueries;
+      const float* w = weights + (kQkNorm == kPerHead ? is_key * kHeadDim : f.row(item.row) - f.qkv) + item.dim;
+      const float scale = norms.scale(item.row, is_key);
+#pragma unroll
+      for (int r = 0; r < kRun; r++) {
+        values[i][0][r] *= scale * __ldg(w + r);
+        values[i][1][r] *= scale * __ldg(w + item.partner() + r);
+      }
     }
   }
 
-  template <int kItems>
-  static __device__ __forceinline__ void poll_pairs(
-      ComputeLane& lane, const u64* const (&source)[kItems], u32 tag, float (&values)[kItems][2]) {
+  static __device__ __forceinline__ void poll(ComputeLane& lane, const Fields& f, int rows, u32 tag, Values& values) {
     const TraceWait traced(lane.trace);
+    u64 packets[kItems][2][kRun];
+#pragma unroll
+    for (int i = 0; i < kItems; i++) {
+#pragma unroll
+      for (int r = 0; r < kRun; r++) packets[i][0][r] = packets[i][1][r] = static_cast<u64>(tag) << 32;
+    }
     Spin spin;
     for (;;) {
       bool all = true;
 #pragma unroll
       for (int i = 0; i < kItems; i++) {
-        if (!source[i]) continue;
-        const int2 dims = pair_dims((lane.index() + i * kComputeThreads) % kPairs);
-        const u64 a = load_packet(source[i] + dims.x), b = load_packet(source[i] + dims.y);
-        all &= arrived(a, tag) & arrived(b, tag);
-        values[i][0] = value_of(a);
-        values[i][1] = value_of(b);
+        const HeadItem item = Rows::item(lane, i, rows);
+        const u64* source = lane.params.packets + (static_cast<u32>(f.row(item.row)) + item.dim);
+        if (item.valid) {
+          load_run(source, packets[i][0]);
+          load_run(source + item.partner(), packets[i][1]);
+        }
+#pragma unroll
+        for (int r = 0; r < kRun; r++) all &= arrived(packets[i][0][r], tag) & arrived(packets[i][1][r], tag);
       }
-      if (all) return;
+      if (all) break;
       spin.again(lane);
     }
-  }
-
-  static __device__ __forceinline__ void keep(int row, int2 dims, float a, float b) {
-    if (row >= kQueries) {
-      float* target = new_row() + (row - kQueries) * kHeadDimPadded;
-      target[dims.x] = Kv::round(a);
-      target[dims.y] = Kv::round(b);
-      return;
+#pragma unroll
+    for (int i = 0; i < kItems; i++) {
+#pragma unroll
+      for (int r = 0; r < kRun; r++) {
+        values[i][0][r] = value_of(packets[i][0][r]);
+        values[i][1][r] = value_of(packets[i][1][r]);
+      }
     }
-    keep_query(row, dims.x, a * kScoreScale);
-    keep_query(row, dims.y, b * kScoreScale);
   }
 
-  // Element (row, dim) of the A fragment: high half in row `row`, low half in row + 8.
-  static __device__ __forceinline__ void keep_query(int row, int dim, float value) {
-    u32 high, low;
-    split_pair<Kv::Mma>(value, 0.f, high, low);
-    u8* fragment = shared + kScratchOffset + (dim / 16) * 512 + (row * 4 + (dim & 7) / 2) * 16;
-    unsigned short* halves = reinterpret_cast<unsigned short*>(fragment) + ((dim % 16) / 8) * 4 + (dim & 1);
-    halves[0] = static_cast<unsigned short>(high);
-    halves[2] = static_cast<unsigned short>(low);
+  static __device__ __forceinline__ void load_run(const u64* source, u64 (&packets)[kRun]) {
+    if constexpr (kRun == 1)
+      packets[0] = load_packet(source);
+    else
+      load_packet_pair(source, packets[0], packets[1]);
   }
 
-  static __device__ __forceinline__ void cached_blocks(ComputeLane& lane, const Split<kWindow>& split, Softmax& state) {
-    const int rows = split.end - split.begin;
-    const int blocks = (rows + kKvBlock - 1) / kKvBlock;
+  // Where a dim of a row goes in the scratch region.
+  static __device__ __forceinline__ u32 target(const HeadItem& item, u32 dim) {
+    if (item.row == kQueries) return new_key(dim);
+    if (item.row > kQueries) return new_value(dim);
+    return dim / 16 * 512 + (item.row * 4 + dim % 8 / 2) * 16 + dim % 16 / 8 * 8 + dim % 2 * 2;
+  }
+
+  static __device__ __forceinline__ void keep_key(u8* target, const float (&values)[kRun]) {
+    if constexpr (kRun == 1)
+      *reinterpret_cast<Kv::Element*>(target) = Kv::element(values[0]);
+    else
+      Kv::store_pair(target, values[0], values[1]);
+  }
+
+  // What is beside a value in its register is of position 1, and masked.
+  static __device__ __forceinline__ void keep_value(u8* target, const float (&values)[kRun]) {
+#pragma unroll
+    for (int r = 0; r < kRun; r++) Kv::store_pair(target + r * kNewValueStride, values[r], 0.f);
+  }
+
+  // Elements of the A fragment: high halves in the query's row, low halves 8 rows on, which is the next register.
+  static __device__ __forceinline__ void keep_query(u8* target, const float (&values)[kRun]) {
+    uint2 word;
+    split_pair<Kv::Mma>(values[0] * kScoreScale, kRun == 1 ? 0.f : values[kRun - 1] * kScoreScale, word.x, word.y);
+    if constexpr (kRun == 1) {
+      reinterpret_cast<unsigned short*>(target)[0] = static_cast<unsigned short>(word.x);
+      reinterpret_cast<unsigned short*>(target)[2] = static_cast<unsigned short>(word.y);
+    } else {
+      *reinterpret_cast<uint2*>(target) = word;
+    }
+  }
+
+  // The cached blocks, out of the ring, then in the last split the new row as a block of one position.
+  static __device__ __forceinline__ void attend_blocks(ComputeLane& lane, const Split<kWindow>& split, Softmax& state) {
+    const int rows = split.end - split.begin, cached = split.blocks(), blocks = cached + split.last;
+    int block = worker(lane);
 #pragma unroll 1
     for (int first = 0; first < blocks; first += kKvBlocksPerSlot) {
-      const int count = min(kKvBlocksPerSlot, blocks - first);
-      wait(lane, full_barrier(lane.next.slot), lane.next.parity);
+      if (first < cached) wait(lane, full_barrier(lane.next.slot), lane.next.parity);
       const u8* slot = ring_slot(lane.next.slot);
-      int block = (worker(lane) + kWorkers - first % kWorkers) % kWorkers;
 #pragma unroll 1
-      for (; block < count; block += kWorkers) {
-        const u8* keys = slot + block * kKvBlockBytes;
+      for (; block < min(first + kKvBlocksPerSlot, blocks); block += kWorkers) {
+        const u8* keys = slot + (block - first) * kKvBlockBytes + lane.thread * 16;
         const u8* values = keys + kHeadSteps * Kv::kFragmentBytes;
-        const int skip = kWindow ? window_first(lane.pos(), kWindow) - split.begin - (first + block) * kKvBlock : 0;
+        int visible = rows - block * kKvBlock;
+        if (block == cached) {
+          keys = new_row() + lane.thread % 4 * 16;
+          values = new_row() + kNewValueOffset + lane.thread / 4 * kNewValueStride;
+          visible = 1;
+        }
+        const int skip = kWindow ? window_first(lane.pos(), kWindow) - split.begin - block * kKvBlock : 0;
         attend_block<kWindow != 0>(
-            state, lane.thread, share(lane), skip, rows - (first + block) * kKvBlock,
-            [&](int i) { return Kv::load(keys + i * Kv::kFragmentBytes, lane.thread); },
-            [&](int i) { return Kv::load(values + i * Kv::kFragmentBytes, lane.thread); });
+            state, lane.thread, share(lane), block < kWorkers, skip, visible, keys,
+            values + share(lane) * Kv::kFragmentBytes);
       }
-      lane.release_ring_slot();
+      if (first < cached) lane.release_ring_slot();
     }
-  }
-
-  // The new row as a block of one position, by the warp whose turn it is.
-  static __device__ __forceinline__ void new_block(ComputeLane& lane, const Split<kWindow>& split, Softmax& state) {
-    const int blocks = (split.end - split.begin + kKvBlock - 1) / kKvBlock;
-    if (worker(lane) != blocks % kWorkers) return;
-    const float* key = new_row();
-    const float* value = key + kHeadDimPadded;
-    const int pair = (lane.thread & 3) * 2, n = lane.thread >> 2;
-    attend_block<false>(
-        state, lane.thread, share(lane), 0, 1,
-        [&](int i) {
-          Kv::Fragment fragment = {};
-          if (n == 0) {
-            Kv::set(fragment, 0, key[i * 16 + pair], key[i * 16 + pair + 1]);
-            Kv::set(fragment, 1, key[i * 16 + pair + 8], key[i * 16 + pair + 9]);
-          }
-          return fragment;
-        },
-        [&](int i) {
-          Kv::Fragment fragment = {};
-          if (pair == 0) {
-            Kv::set(fragment, 0, value[i * 16 + n], 0.f);
-            Kv::set(fragment, 2, value[i * 16 + 8 + n], 0.f);
-          }
-          return fragment;
-        });
   }
 
   static __device__ __forceinline__ void leave_partial(ComputeLane& lane, Softmax& state) {
     float sum = state.sum;
     sum += __shfl_xor_sync(~0u, sum, 1);
     sum += __shfl_xor_sync(~0u, sum, 2);
-    const int query = lane.thread >> 2, first = (lane.thread & 3) * 2;
+    constexpr int kLastShare = (kValueShares - 1) * kValueSteps * 16;
+    const int query = lane.thread / 4, begin = share(lane) * 16 + lane.thread % 4 * 2;
     if (query >= kQueries) return;
-    float* row = partial_row(worker(lane), query, kQueries);
-    const int begin = share(lane) * 16 + first;
+    float* row = Left::output(worker(lane), query) + begin;
 #pragma unroll
     for (int i = 0; i < 2 * kValueSteps; i++) {
-#pragma unroll
-      for (int j = 0; j < 2; j++)
-        if (begin + i * 8 + j < kHeadDim) row[begin + i * 8 + j] = state.output[i][j] + state.output[i][j + 2];
+      const float* output = state.output[i];
+      if (kLastShare + i * 8 + 8 <= kHeadDim || begin + i * 8 < kHeadDim)
+        *reinterpret_cast<float2*>(row + i * 8) = make_float2(output[0] + output[2], output[1] + output[3]);
     }
     if (begin == 0) {
-      row[kHeadDim] = state.top;
-      row[kHeadDim + 1] = sum;
+      Left::tops(query)[worker(lane)] = state.top;
+      Left::sums(query)[worker(lane)] = sum;
     }
   }
 
-  // Merges the partial results of the warps that had a block, in order; normalised where there is only this split.
-  static __device__ __forceinline__ void publish(
-      ComputeLane& lane, const Fields& f, const Split<kWindow>& split, int index, int partials) {
+  // Merges the warps' partial results in order; normalised where there is only this split.
+  static __device__ __forceinline__ void publish(ComputeLane& lane, const Fields& f, bool only, int index) {
+    constexpr int kDims = kQueries * kHeadDim > kComputeThreads ? 2 : 1;
     const u32 tag = lane.tag(f.phase);
-    for (int i = lane.index(); i < kQueries * kHeadDim; i += kComputeThreads) {
-      const int query = i / kHeadDim, dim = i % kHeadDim;
+    for_mine<kQueries * kHeadDim / kDims>(lane, [&](u32 mine) {
+      const u32 i = mine * kDims, query = i / kHeadDim, dim = i % kHeadDim;
       // With a window a split may have no rows: then its weight is 0.
-      const Merged m = Merged::of(Constant<kWorkers>{}, partials, query, kQueries, dim, kWindow ? kLowest : -infinity());
-      if (split.count == 1) {
-        publish_packet(lane.params.packets + f.output + i, __fdividef(m.output, m.sum), tag);
-        continue;
-      }
-      u64* row = lane.params.packets + f.partial + (index * kHeads + query) * kPartialWords;
-      publish_packet(row + dim, m.output, tag);
-      if (dim == 0) {
-        publish_packet(row + kHeadDim, m.top, tag);
-        publish_packet(row + kHeadDim + 1, m.sum, tag);
-      }
-    }
+      Merged<kDims> m(Left{}, query, dim, kWindow ? kLowest : -infinity());
+      const u32 partial = f.partial + (index * kHeads + query) * kPartialWords;
+      publish_dims(lane.params.packets + (only ? f.output + i : partial + dim), m, only, tag);
+      if (!only && dim == 0) publish_pair(lane.params.packets + (partial + kHeadDim), m.top, m.sum, tag);
+    });
+  }
+  using Left = Partials<kWorkers, kQueries>;
+
+  template <int kDims>
+  static __device__ __forceinline__ void publish_dims(u64* target, const Merged<kDims>& m, bool normalised, u32 tag) {
+    float values[kDims];
+#pragma unroll
+    for (int i = 0; i < kDims; i++) values[i] = normalised ? __fdividef(m.output[i], m.sum) : m.output[i];
+    if constexpr (kDims == 1)
+      publish_packet(target, values[0], tag);
+    else
+      publish_pair(target, values[0], values[1], tag);
   }
 };
 
@@ -334,15 +381,15 @@ struct Append {
  private:
   static __device__ __forceinline__ void append(ComputeLane& lane, int kv_head) {
     u8* block = lane.params.kv + kv_block_offset(kv_head, lane.pos() / kKvBlock);
-    const int p = lane.pos() % kKvBlock;
-    for (int dim = lane.index(); dim < kHeadDimPadded; dim += kComputeThreads) {
-      const float key = dim < kHeadDim ? new_row()[dim] : 0.f;
-      const float value = dim < kHeadDim ? new_row()[kHeadDimPadded + dim] : 0.f;
-      u8* fragment = block + (dim / 16) * Kv::kFragmentBytes;
-      Kv::store(fragment, key_word(p, dim), dim & 1, key);
-      Kv::store(fragment + kHeadSteps * Kv::kFragmentBytes, value_word(p, dim), p & 1, value);
-      if (!isfinite(key) || !isfinite(value)) report_overflow(lane.params.report, kv_head, lane.pos());
-    }
+    const u32 p = lane.pos() % kKvBlock;
+    for_mine<kHeadDimPadded>(lane, [&](u32 dim) {
+      const Kv::Element key = *reinterpret_cast<const Kv::Element*>(shared + kScratchOffset + new_key(dim));
+      const Kv::Element value = *reinterpret_cast<const Kv::Element*>(shared + kScratchOffset + new_value(dim));
+      u8* fragment = block + dim / 16 * Kv::kFragmentBytes;
+      *reinterpret_cast<Kv::Element*>(fragment + Kv::key_offset(p, dim)) = key;
+      *reinterpret_cast<Kv::Element*>(fragment + kHeadSteps * Kv::kFragmentBytes + Kv::value_offset(p, dim)) = value;
+      if (!Kv::finite(key) || !Kv::finite(value)) report_overflow(lane.params.report, kv_head, lane.pos());
+    });
     fence_copy_engine();
   }
 

@@ -22,10 +22,15 @@ struct ComputeLane : LaneState {
 
   __device__ explicit ComputeLane(const Params& p) : LaneState(p, kCompute), warp(threadIdx.x >> 5) {}
 
-  __device__ __forceinline__ void forget_thread() { asm volatile("" : "+r"(thread), "+r"(warp)); }
+  __device__ __forceinline__ void forget_thread() { asm volatile("" : "+r"(thread), "+r"(warp));
+    __builtin_assume(thread >= 0 && thread < 32 && warp >= 0 && warp < kComputeWarps); }
 
   // Index among the compute threads.
-  __device__ __forceinline__ int index() const { return warp * 32 + thread; }
+  __device__ __forceinline__ int index() const {
+    const int index = warp * 32 + thread;
+    __builtin_assume(index >= 0 && index < kComputeThreads);
+    return index;
+  }
 
   __device__ __forceinline__ void release_ring_slot() {
     __syncwarp();
@@ -33,6 +38,17 @@ struct ComputeLane : LaneState {
     next.advance();
   }
 };
+
+// Calls body(i) for this thread's of items 0 .. kCount - 1, shared out over the compute threads.
+template <u32 kCount, typename Body>
+__device__ __forceinline__ void for_mine(const ComputeLane& lane, Body&& body) {
+  if constexpr (kCount <= kComputeThreads) {
+    if (const u32 i = lane.index(); i < kCount) body(i);
+  } else {
+#pragma unroll 1
+    for (u32 i = lane.index(); i < kCount; i += kComputeThreads) body(i);
+  }
+}
 
 // A warp's slice of a vector of kSteps k-steps, in rounds of 4 k-steps: 8 threads x 2 neighbouring elements each.
 template <int kSteps>

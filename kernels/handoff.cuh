@@ -21,6 +21,12 @@ __device__ __forceinline__ void publish_packet(u64* packet, float value, u32 tag
   store_relaxed(packet, (static_cast<u64>(tag) << 32) | __float_as_uint(value));
 }
 
+// Two neighbouring packets (16-byte aligned), each stored as if alone.
+__device__ __forceinline__ void publish_pair(u64* packet, float a, float b, u32 tag) {
+  const u64 high = static_cast<u64>(tag) << 32;
+  store_relaxed_pair(packet, high | __float_as_uint(a), high | __float_as_uint(b));
+}
+
 __device__ __forceinline__ u64 load_packet(const u64* packet) { return load_relaxed(packet); }
 
 // Two neighbouring packets (16-byte aligned); each is atomic by itself, which is all a poll needs.

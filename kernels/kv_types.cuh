@@ -2,15 +2,14 @@
 //
 // K block as B operand of Q K^T (k = dims, n = positions), V block as B operand of P V (k = positions, n = dims), both
 // lane-major in fragment order, so that a thread's fragment for two n-blocks of 8 is one (fp32: two) 16-byte loads.
+//
+// Element (position p, dim d) of a fragment of K is in thread (p % 8) * 4 + d % 8 / 2, register p / 8 * 2 + d / 8,
+// half d % 2; of V in thread (d % 8) * 4 + p % 8 / 2, register d / 8 * 2 + p / 8, half p % 2.
 #pragma once
 
 #include "splits.cuh"
 
 namespace amk {
-
-// Register and half of element (position p, dim d) in its fragment, and the thread that holds it.
-__device__ __forceinline__ int key_word(int p, int d) { return ((p & 7) * 4 + (d & 7) / 2) * 4 + (p / 8) * 2 + (d % 16) / 8; }
-__device__ __forceinline__ int value_word(int p, int d) { return ((d & 7) * 4 + (p & 7) / 2) * 4 + ((d % 16) / 8) * 2 + p / 8; }
 
 // Two halves of 16 bits: T is Fp16 or Bf16.
 template <typename T>
@@ -18,20 +17,26 @@ struct HalfKv {
   using Mma = T;
   static constexpr int kTerms = 1;
   static constexpr int kFragmentBytes = 512;
+  using Element = unsigned short;
   struct Fragment {
     uint4 term[kTerms];
   };
-  static __device__ __forceinline__ Fragment load(const u8* fragment, int thread) {
-    return {{reinterpret_cast<const uint4*>(fragment)[thread]}};
+  // `mine`: the fragment's address plus 16 bytes for each thread before this one.
+  static __device__ __forceinline__ Fragment load(const u8* mine) { return {{*reinterpret_cast<const uint4*>(mine)}}; }
+
+  // Bytes from the start of a fragment, as sums of a part of p and one of d.
+  static __device__ __forceinline__ u32 key_offset(u32 p, u32 d) {
+    return (p % 8 * 64 + p / 8 * 8) + (d % 8 / 2 * 16 + d % 16 / 8 * 4 + d % 2 * 2);
   }
-  static __device__ __forceinline__ void store(u8* fragment, int word, int half, float value) {
-    reinterpret_cast<unsigned short*>(fragment)[word * 2 + half] = static_cast<unsigned short>(T::pack(value, 0.f));
+  static __device__ __forceinline__ u32 value_offset(u32 p, u32 d) {
+    return (p % 8 / 2 * 16 + p / 8 * 4 + p % 2 * 2) + (d % 8 * 64 + d % 16 / 8 * 8);
   }
-  // What is stored, widened: later tokens see the rounded row, so this one does too.
-  static __device__ __forceinline__ float round(float value) { return T::low(T::pack(value, 0.f)); }
-  // Registers of a fragment with `a`, `b` as the pair at register r of this thread.
-  static __device__ __forceinline__ void set(Fragment& fragment, int r, float a, float b) {
-    (&fragment.term[0].x)[r] = T::pack(a, b);
+
+  static __device__ __forceinline__ Element element(float value) { return static_cast<Element>(T::pack(value, 0.f)); }
+  static __device__ __forceinline__ bool finite(Element bits) { return (bits & T::kInfinity) != T::kInfinity; }
+  // A register of a fragment.
+  static __device__ __forceinline__ void store_pair(u8* address, float a, float b) {
+    *reinterpret_cast<u32*>(address) = T::pack(a, b);
   }
 };
 
@@ -40,12 +45,13 @@ struct FloatKv {
   using Mma = Bf16;
   static constexpr int kTerms = 2;
   static constexpr int kFragmentBytes = 1024;
+  using Element = float;
   struct Fragment {
     uint4 term[kTerms];
   };
-  static __device__ __forceinline__ Fragment load(const u8* fragment, int thread) {
-    const float4 first = reinterpret_cast<const float4*>(fragment)[thread];
-    const float4 second = reinterpret_cast<const float4*>(fragment + 512)[thread];
+  static __device__ __forceinline__ Fragment load(const u8* mine) {
+    const float4 first = *reinterpret_cast<const float4*>(mine);
+    const float4 second = *reinterpret_cast<const float4*>(mine + 512);
     Fragment result;
     set(result, 0, first.x, first.y);
     set(result, 1, first.z, first.w);
@@ -53,11 +59,20 @@ struct FloatKv {
     set(result, 3, second.z, second.w);
     return result;
   }
-  static __device__ __forceinline__ void store(u8* fragment, int word, int half, float value) {
-    const int thread = word / 4, index = (word % 4) * 2 + half;
-    reinterpret_cast<float*>(fragment + (index / 4) * 512)[thread * 4 + index % 4] = value;
+  static __device__ __forceinline__ u32 key_offset(u32 p, u32 d) {
+    return (p % 8 * 64 + p / 8 * 512) + (d % 8 / 2 * 16 + d % 16 / 8 * 8 + d % 2 * 4);
   }
-  static __device__ __forceinline__ float round(float value) { return value; }
+  static __device__ __forceinline__ u32 value_offset(u32 p, u32 d) {
+    return (p % 8 / 2 * 16 + p / 8 * 8 + p % 2 * 4) + (d % 8 * 64 + d % 16 / 8 * 512);
+  }
+
+  static __device__ __forceinline__ Element element(float value) { return value; }
+  static __device__ __forceinline__ bool finite(Element value) { return isfinite(value); }
+  static __device__ __forceinline__ void store_pair(u8* address, float a, float b) {
+    *reinterpret_cast<float2*>(address) = make_float2(a, b);
+  }
+
+ private:
   static __device__ __forceinline__ void set(Fragment& fragment, int r, float a, float b) {
     split_pair<Bf16>(a, b, (&fragment.term[0].x)[r], (&fragment.term[1].x)[r]);
   }

@@ -43,7 +43,11 @@ struct LaneState {
   __device__ LaneState(const Params& p, Lane r) : params(p), role(r), thread(threadIdx.x & 31) {}
 
   // Recomputed where needed: registers are scarcer than additions.
-  __device__ __forceinline__ int pos() const { return params.start_pos + step; }
+  __device__ __forceinline__ int pos() const {
+    const int pos = params.start_pos + step;
+    __builtin_assume(pos >= 0);  // so divisions by powers of two are shifts
+    return pos;
+  }
 
   // Equality with the tag proves arrival: the value before in the same packet had another phase or epoch.
   __device__ __forceinline__ u32 tag(int phase) const { return (params.epoch + step) * kPhases + phase; }

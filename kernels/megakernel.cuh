@@ -68,7 +68,7 @@ __device__ __forceinline__ void run_stream(const Params& params) {
   lane.trace.open(params, kStream, lane.thread == 0);
   Records records(lane);
   for (int step = 0; step < params.steps; step++)
-    if (!records.run(lane, step, [&](const Task& task) { return Program::stream(lane, task); })) break;
+    if (!records.run(lane, step, [&](const Task& task) { return lane.run(Program::stream(lane, task)); })) break;
   lane.drain();
 }
 
@@ -105,9 +105,9 @@ __device__ __forceinline__ void run_compute(const Params& params) {
 template <typename Program>
 __device__ __forceinline__ void run_megakernel(const Params& params) {
   if (threadIdx.x == 0) init_barriers();
-  // Padding of Q fragments stays zero for good: head dims beyond head_dim are never written again.
+  // Padding of Q and of the new row stays zero for good: head dims beyond head_dim are never written again.
   for (int i = threadIdx.x; i < kHeadSteps * 128; i += kThreads) reinterpret_cast<u32*>(shared + kScratchOffset)[i] = 0;
-  for (int i = threadIdx.x; i < 2 * kHeadDimPadded; i += kThreads) new_row()[i] = 0.f;
+  for (int i = threadIdx.x; i < kNewRowBytes / 4; i += kThreads) reinterpret_cast<u32*>(new_row())[i] = 0;
   __syncthreads();
   const int warp = threadIdx.x >> 5;
   if (warp < kComputeWarps)

@@ -52,6 +52,10 @@ __device__ __forceinline__ bool mbarrier_try(u32 barrier, u32 parity) { return m
 __device__ __forceinline__ void store_relaxed(u64* address, u64 bits) {
   asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(address), "l"(bits) : "memory");
 }
+// Two neighbours (16-byte aligned), each at once.
+__device__ __forceinline__ void store_relaxed_pair(u64* address, u64 a, u64 b) {
+  asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(address), "l"(a), "l"(b) : "memory");
+}
 __device__ __forceinline__ u64 load_relaxed(const u64* address) {
   u64 bits;
   asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(bits) : "l"(address) : "memory");
@@ -103,6 +107,7 @@ __device__ __forceinline__ void compute_barrier() {
 // --- tensor cores [mma.m16n8k16] ---
 
 struct Bf16 {
+  static constexpr u32 kInfinity = 0x7f80;  // the exponent of infinities and NaNs
   static __device__ __forceinline__ void mma(float (&c)[4], const uint4& a, u32 b0, u32 b1) {
     asm(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -120,6 +125,7 @@ struct Bf16 {
 };
 
 struct Fp16 {
+  static constexpr u32 kInfinity = 0x7c00;
   static __device__ __forceinline__ void mma(float (&c)[4], const uint4& a, u32 b0, u32 b1) {
     asm(
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"

@@ -1,6 +1,7 @@
 // 1/rms of q and k heads for their RMSNorm before RoPE. Sums of squares meet in the scratch region, in a fixed order.
 #pragma once
 
+#include "head_rows.cuh"
 #include "scratch.cuh"
 
 namespace amk {
@@ -11,25 +12,32 @@ enum QkScope : int { kNoNorm = 0, kPerHead = 1, kProjection = 2 };
 
 constexpr int power_of_two_in(int n, int limit) { return n % 2 || limit == 1 ? 1 : 2 * power_of_two_in(n / 2, limit / 2); }
 
-template <int kScope, int kItems>
+template <int kScope, int kQueries>
 struct QkNorm;
 
-// Over each head: item i of thread t is pair (t + i * threads) % pairs of row (t + i * threads) / pairs.
-template <int kItems>
-struct QkNorm<kPerHead, kItems> {
-  static constexpr int kPairs = kHeadDim / 2;
-  static constexpr int kWidth = power_of_two_in(kPairs, 32);  // lanes whose pairs are of one row
-  static constexpr int kSums = kPairs / kWidth;
+// Over each head.
+template <int kQueries>
+struct QkNorm<kPerHead, kQueries> {
+  using Rows = HeadRows<kQueries>;
+  static constexpr int kRun = Rows::kRun;
+  static constexpr int kWidth = power_of_two_in(Rows::kPerRow * kRun, 32) / kRun;  // lanes whose items are of one row
+  static constexpr int kSums = Rows::kPerRow / kWidth;
 
   __device__ __forceinline__ QkNorm(
-      ComputeLane& lane, const u64*, bool, int count, u32, const float (&values)[kItems][2]) {
+      ComputeLane& lane, const u64*, int rows, u32, const float (&values)[Rows::kItems][2][kRun]) {
 #pragma unroll
-    for (int i = 0; i < kItems; i++) {
-      const int item = lane.index() + i * kComputeThreads;
-      float sum = item < count ? values[i][0] * values[i][0] + values[i][1] * values[i][1] : 0.f;
+    for (int i = 0; i < Rows::kItems; i++) {
+      const HeadItem item = Rows::item(lane, i, rows);
+      float sums[kRun];
 #pragma unroll
-      for (int distance = kWidth / 2; distance; distance >>= 1) sum += __shfl_xor_sync(~0u, sum, distance);
-      if (item < count && item % kWidth == 0) partials()[item / kWidth] = sum;
+      for (int r = 0; r < kRun; r++) {
+        const float a = values[i][0][r], b = values[i][1][r];
+        sums[r] = item.valid ? a * a + b * b : 0.f;
+#pragma unroll
+        for (int distance = kWidth / 2; distance; distance >>= 1) sums[r] += __shfl_xor_sync(~0u, sums[r], distance);
+      }
+      if (item.valid && item.place % kWidth == 0)
+        partials()[item.row * kSums + item.place / kWidth] = kRun == 1 ? sums[0] : sums[0] + sums[kRun - 1];
     }
     compute_barrier<kComputeThreads>();
   }
@@ -43,15 +51,15 @@ struct QkNorm<kPerHead, kItems> {
 };
 
 // Over all heads of q, and of k: each task polls them all, the heads of other tasks too.
-template <int kItems>
-struct QkNorm<kProjection, kItems> {
+template <int kQueries>
+struct QkNorm<kProjection, kQueries> {
   float q_scale, k_scale;
 
-  __device__ __forceinline__ QkNorm(
-      ComputeLane& lane, const u64* packets, bool last, int, u32 tag, const float (&)[kItems][2]) {
+  template <typename Values>
+  __device__ __forceinline__ QkNorm(ComputeLane& lane, const u64* packets, int rows, u32 tag, const Values&) {
     constexpr int kWidthQ = kHeads * kHeadDim, kWidthK = kKvHeads * kHeadDim;
     const float q = warp_sum(squares(lane, packets, kWidthQ, tag));
-    const float k = warp_sum(last ? squares(lane, packets + kWidthQ, kWidthK, tag) : 0.f);
+    const float k = warp_sum(rows > kQueries ? squares(lane, packets + kWidthQ, kWidthK, tag) : 0.f);
     if (lane.thread == 0) {
       partials()[2 * lane.warp] = q;
       partials()[2 * lane.warp + 1] = k;

@@ -6,37 +6,87 @@
 
 namespace amk {
 
-constexpr int kNewRowOffset = kHeadSteps * 512;                  // after the Q fragments: k, then v, fp32
-constexpr int kPartialOffset = kNewRowOffset + 8 * kHeadDimPadded;  // per warp and query: output, maximum, sum
-constexpr int kPartialWords = kHeadDim + 2;
-constexpr float kLowest = -3e38f;  // below every score, and finite
+// The new row is kept as position 0 of a K/V block: what the cache will hold, and where it is attended as cached blocks
+// are. Threads that hold other positions, which are masked, read the fragments of those of position 0, so that of each
+// fragment only 64 bytes of K are needed, of threads 0-3, and 128 bytes of V, of every fourth thread.
+constexpr int kNewRowOffset = kHeadSteps * 512;  // after the Q fragments
+constexpr int kNewRowBytes = kHeadSteps * Kv::kFragmentBytes;
+constexpr int kNewValueOffset = 64;  // V in the new row's fragments
+constexpr int kNewValueStride = 16;  // from one dim of 8 to the next
 
-__device__ __forceinline__ float* new_row() { return reinterpret_cast<float*>(shared + kScratchOffset + kNewRowOffset); }
-__device__ __forceinline__ float* partials() { return reinterpret_cast<float*>(shared + kScratchOffset + kPartialOffset); }
-__device__ __forceinline__ float* partial_row(int warp, int query, int queries) {
-  return partials() + (warp * queries + query) * kPartialWords;
+__device__ __forceinline__ u8* new_row() { return shared + kScratchOffset + kNewRowOffset; }
+// Where a dim of it is in the scratch region. Kv has the dims of a value's fragment 64 bytes apart.
+__device__ __forceinline__ u32 new_key(u32 dim) {
+  return kNewRowOffset + dim / 16 * Kv::kFragmentBytes + Kv::key_offset(0, dim);
+}
+__device__ __forceinline__ u32 new_value(u32 dim) {
+  return kNewRowOffset + kNewValueOffset + dim / 16 * Kv::kFragmentBytes + Kv::value_offset(0, dim) -
+         dim % 8 * (64 - kNewValueStride);
 }
 
-// The partial results of the first `rows` warps for one query and dim, merged in order. `top` is at least `least`.
-struct Merged {
-  float output = 0.f, sum = 0.f, top;
+constexpr int kPartialOffset = kNewRowOffset + kNewRowBytes;
+constexpr int kPartialWords = kHeadDim + 2;  // of a published partial result: output, maximum, sum
+constexpr float kLowest = -3e38f;  // below every score, and finite
 
-  template <int kMost>
-  static __device__ __forceinline__ Merged of(Constant<kMost>, int rows, int query, int queries, int dim, float least) {
-    Merged m;
-    m.top = least;
+__device__ __forceinline__ float* partials() { return reinterpret_cast<float*>(shared + kScratchOffset + kPartialOffset); }
+
+// Partial results of kRows groups of warps for kQueries queries: every one leaves its own, of no positions if it had
+// none (maximum -infinity), so that a merge needs no conditions.
+template <int kRows, int kQueries>
+struct Partials {
+  static constexpr int kStride = (kRows + 3) / 4 * 4;
+  static constexpr int kOutputStride = (kHeadDim + 23) / 32 * 32 + 8;  // 4 queries' C fragments lie in different banks
+
+  // Of all rows, side by side.
+  static __device__ __forceinline__ float* tops(int query) { return partials() + query * 2 * kStride; }
+  static __device__ __forceinline__ float* sums(int query) { return tops(query) + kStride; }
+  static __device__ __forceinline__ float* output(int row, int query) {
+    return partials() + kQueries * 2 * kStride + (row * kQueries + query) * kOutputStride;
+  }
+};
+
+// A row of floats in shared memory, 16 bytes at a time.
+template <int kCount>
+__device__ __forceinline__ void load_row(const float* row, float (&values)[kCount]) {
 #pragma unroll
-    for (int warp = 0; warp < kMost; warp++)
-      if (warp < rows) m.top = fmaxf(m.top, partial_row(warp, query, queries)[kHeadDim]);
+  for (int i = 0; i < kCount; i += 4) {
+    const float4 four = *reinterpret_cast<const float4*>(row + i);
+    values[i] = four.x;
+    if (i + 1 < kCount) values[i + 1] = four.y;
+    if (i + 2 < kCount) values[i + 2] = four.z;
+    if (i + 3 < kCount) values[i + 3] = four.w;
+  }
+}
+
+// Of values kFirst .. kEnd - 1: a tree, for its shorter chain.
+template <int kFirst, int kEnd, int kCount>
+__device__ __forceinline__ float largest(const float (&values)[kCount]) {
+  constexpr int kMiddle = (kFirst + kEnd) / 2;
+  if constexpr (kEnd - kFirst == 1)
+    return values[kFirst];
+  else
+    return fmaxf(largest<kFirst, kMiddle>(values), largest<kMiddle, kEnd>(values));
+}
+
+// The partial results for one query and kDims neighbouring dims, merged in order. `top` is at least `least`.
+template <int kDims>
+struct Merged {
+  float output[kDims] = {}, sum = 0.f, top;
+
+  template <int kRows, int kQueries>
+  __device__ __forceinline__ Merged(Partials<kRows, kQueries> all, int query, int dim, float least) : top(least) {
+    float tops[kRows], sums[kRows];
+    load_row(all.tops(query), tops);
+    load_row(all.sums(query), sums);
+    top = fmaxf(top, largest<0, kRows>(tops));
+    const float* outputs = all.output(0, query) + dim;
 #pragma unroll
-    for (int warp = 0; warp < kMost; warp++) {
-      if (warp >= rows) continue;
-      const float* row = partial_row(warp, query, queries);
-      const float factor = exp2_fast(row[kHeadDim] - m.top);
-      m.output += factor * row[dim];
-      m.sum += factor * row[kHeadDim + 1];
+    for (int row = 0; row < kRows; row++) {
+      const float factor = exp2_fast(tops[row] - top);
+#pragma unroll
+      for (int i = 0; i < kDims; i++) output[i] += factor * outputs[row * kQueries * all.kOutputStride + i];
+      sum += factor * sums[row];
     }
-    return m;
   }
 };
 

@@ -52,9 +52,19 @@ def value_shares(head_dim_padded: int) -> int:
     return 2 if head_dim_padded > 128 else 1
 
 
-def partial_rows(warps: int, queries: int, head_dim_padded: int) -> int:
-    """Partial results that attention leaves in shared memory: per query and group of warps; of a merge, per warp."""
-    return max(warps // value_shares(head_dim_padded) * queries, warps)
+def new_row_bytes(config: Mapping[str, int]) -> int:
+    """Bytes of a new K/V row in shared memory: as position 0 of a block whose V fragments lie in its K fragments."""
+    return kv_block_bytes(config) // 2
+
+
+def partial_bytes(warps: int, queries: int, head_dim: int) -> int:
+    """Bytes of the partial results in shared memory.
+
+    Of attention per query and group of warps, of a merge per warp: an output, in rows that begin 8 words further in
+    the banks each, and a maximum and a sum, each in rows of whole 16 bytes.
+    """
+    output, groups = ceil_to(head_dim - 8, 32) + 8, warps // value_shares(ceil_to(head_dim, KSTEP))
+    return max(4 * n * (rows * output + 2 * ceil_to(rows, 4)) for n, rows in ((queries, groups), (1, warps)))
 
 
 POS = var("pos")

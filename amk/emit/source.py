@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from schedule_ir.expr import Expr, to_cuda, var
-from schedule_ir.layout import split_count, split_rows, value_shares, window_edge, window_first
+from schedule_ir.layout import split_rows, value_shares, window_edge, window_first
 from schedule_ir.op import Lane
 from schedule_ir.ops.attention import score_rule
 from schedule_ir.ops.linear import ACTIVATIONS, GATED
@@ -86,7 +86,7 @@ def emit_source(program: Program, trace: bool = False, delays: bool = False, del
         '#include "megakernel.cuh"',
         "namespace amk {",
         "struct Program {",
-        *_dispatch(program, Lane.STREAM, "StreamLane", "bool", "return {call};", "return true;"),
+        *_dispatch(program, Lane.STREAM, "StreamLane", "Copy", "return {call};", "return {};"),
         *_dispatch(program, Lane.COMPUTE, "ComputeLane", "void", "{call}; return;", ""),
         *_dispatch(program, Lane.EPILOGUE, "EpilogueLane", "bool", "return {call};", "return true;"),
         "};",
@@ -130,7 +130,6 @@ def _rules(program: Program) -> list[str]:
     logit = logit_rule(program.scalar("logits_divisor"), program.scalar("logits_cap"))
     return [
         _function("int", "split_rows", "int pos", split_rows(config)),
-        _function("int", "split_count", "int pos", split_count(config)),
         _function("int", "window_first", "int pos, int window", window_first(window)),
         _function("int", "window_edge", "int pos, int split, int window", window_edge(config, var("split"), window)),
         _function("float", "activation", "float gate", activation),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from amk.errors import RejectedProgramError
 from amk.lower.knobs import Knobs
 from amk.model.graph import ModelGraph
-from schedule_ir.layout import ATOM_BYTES, KSTEP, KV_BLOCK, KV_ELEMENT_BYTES, TILE_ROWS, ceil_to, ksteps, partial_rows
+from schedule_ir.layout import ATOM_BYTES, KSTEP, KV_BLOCK, KV_ELEMENT_BYTES, TILE_ROWS, ceil_to, ksteps, partial_bytes
 from schedule_ir.target import Target
 
 BARRIER_BYTES = 8
@@ -161,15 +161,15 @@ def shared_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str
     residual_rounds = ceil_to(ksteps(graph.hidden), 4 * warps) // (4 * warps)
     head_dim = ceil_to(graph.head_dim, KSTEP)
     queries = min(graph.group, knobs.max_queries)
-    rows = partial_rows(warps, queries, head_dim)
+    block = 2 * KV_BLOCK * head_dim * KV_ELEMENT_BYTES[kv_dtype]
     slot = ATOM_BYTES * max(chunk_ksteps(atoms, knobs) for atoms in [*widest, *_atoms_of_narrow(graph, sms, knobs)])
-    slot = max(slot, 2 * KV_BLOCK * head_dim * KV_ELEMENT_BYTES[kv_dtype])
+    slot = max(slot, block)
     fixed = SharedMemory(
         slot=slot,
         stages=0,
         activation=warps * per_warp * 64,
         residual=residual_rounds * warps * 32 * 8,
-        scratch=ceil_to(head_dim * 32 + 8 * head_dim + 4 * (rows + queries) * (head_dim + 2), 128),
+        scratch=ceil_to(head_dim * 32 + block // 2 + partial_bytes(warps, queries, graph.head_dim), 128),
         reduce=ceil_to(knobs.reduce_slots * (warps * REDUCE_WORDS * 4 + 2 * BARRIER_BYTES), 128),
         accumulators=parked * warps * TILE_ROWS * 4,
     )

@@ -43,7 +43,7 @@ MUTATIONS = {
     "a ring slot is filled while it is read": Mutation("stream.cuh", r"if \(!wait_free\([^;]*;", "", case="pieces"),
     "rows are read before they are appended": Mutation("stream.cuh", r"(?<= )poll\(lane, lane.params[^;]*;", ""),
     "a ring slot is never given back": Mutation("compute_lane.cuh", r"mbarrier_arrive\(empty_\w+\(", "(void)((", True),
-    "the rotation goes the other way": Mutation("attend.cuh", r"\.x - (\w+\[i\]\[1\]) \* angle", r".x + \1 * angle"),
+    "the rotation goes the other way": Mutation("attend.cuh", r"\.x - b \* angle", ".x + b * angle"),
     "a stale packet has the right tag": Mutation("lane.cuh", r"\(params\.epoch \+ step\) \* kPhases", "kPhases"),
 }
 

@@ -20,7 +20,7 @@ constexpr int kKvElementBytes = 2;
 constexpr int kComputeWarps = 8;
 constexpr int kActivationKsteps = 8;
 constexpr int kSlotBytes = 2048;
-constexpr int kRingStages = 108;
+constexpr int kRingStages = 107;
 constexpr int kReduceSlots = 4;
 constexpr int kInFlight = 3;
 constexpr int kInFlightLow = 2;
@@ -28,12 +28,12 @@ constexpr int kStocked = 4;
 constexpr int kPrefetchChunks = 10;
 constexpr int kPrefetchClocks = 21;
 constexpr int kRingOffset = 0;
-constexpr int kActivationOffset = 221184;
-constexpr int kResidualOffset = 221696;
-constexpr int kScratchOffset = 223744;
-constexpr int kReduceOffset = 225792;
-constexpr int kAccumulatorsOffset = 228480;
-constexpr int kBarriersOffset = 228992;
+constexpr int kActivationOffset = 219136;
+constexpr int kResidualOffset = 219648;
+constexpr int kScratchOffset = 221696;
+constexpr int kReduceOffset = 225408;
+constexpr int kAccumulatorsOffset = 228096;
+constexpr int kBarriersOffset = 228608;
 constexpr int kProductUnroll = 2;
 constexpr int kScoreUnroll = 8;
 constexpr int kValueShares = 1;
@@ -42,7 +42,6 @@ constexpr float kScoreScale = 0.005f;
 constexpr float kEmbedScale = 8.0f;
 constexpr float kResidualMultiplier = 1.0f;
 __device__ __forceinline__ int split_rows(int pos) { return max(64, (((pos + (48 - 1)) / 48) * 16)); }
-__device__ __forceinline__ int split_count(int pos) { return max(1, ((pos + (max(64, (((pos + (48 - 1)) / 48) * 16)) - 1)) / max(64, (((pos + (48 - 1)) / 48) * 16)))); }
 __device__ __forceinline__ int window_first(int pos, int window) { return max(0, ((pos + 1) - window)); }
 __device__ __forceinline__ int window_edge(int pos, int split, int window) { return (((max(0, ((pos + 1) - window)) / 16) * 16) + ((((((pos - ((max(0, ((pos + 1) - window)) / 16) * 16)) + (16 - 1)) / 16) * split) / max(1, ((pos + (max(64, (((pos + (48 - 1)) / 48) * 16)) - 1)) / max(64, (((pos + (48 - 1)) / 48) * 16))))) * 16)); }
 __device__ __forceinline__ float activation(float gate) { return ((gate * 0.5f) * (tanhf((((((gate * gate) * 0.044715f) + 1.0f) * gate) * 0.7978845608028654f)) + 1.0f)); }
@@ -54,12 +53,12 @@ __device__ __forceinline__ float logit_of(float logit) { return (tanhf(__fdivide
 #include "megakernel.cuh"
 namespace amk {
 struct Program {
-  static __device__ __forceinline__ bool stream(StreamLane& lane, const Task& task) {
+  static __device__ __forceinline__ Copy stream(StreamLane& lane, const Task& task) {
     if ((0x22002u >> task.opcode()) & 1) { return CopyTape::run(lane, task, task.opcode() == 13 ? 3 : task.opcode() == 17 ? 2 : 4, task.opcode() == 13 ? 3 : task.opcode() == 17 ? 2 : 4); }
     if ((0x10u >> task.opcode()) & 1) { return CopyKv<32>::run(lane, task); }
     if ((0x80000u >> task.opcode()) & 1) { return CopyKv<0>::run(lane, task); }
     if ((0x800000u >> task.opcode()) & 1) { return KvAcquire::run(lane, task); }
-    return true;
+    return {};
   }
   static __device__ __forceinline__ void compute(ComputeLane& lane, const Task& task) {
     if ((0x4u >> task.opcode()) & 1) { Gemv<4, 0>::run(lane, task, 1, 0, 0, 0); return; }

@@ -89,6 +89,17 @@ def test_active_splits_partition_the_past(config: dict[str, int], pos: int) -> N
     assert all(begin == end for begin, end in zip(begins[count:], ends[count:], strict=True))
 
 
+@given(CONFIGS, NATURAL)
+def test_the_kernel_may_compare_instead_of_counting_splits(config: dict[str, int], pos: int) -> None:
+    """As `Split` in kernels/splits.cuh does: which splits are active, the last and the only one."""
+    count, rows = evaluate(split_count(config), {"pos": pos}), evaluate(split_rows(config), {"pos": pos})
+    assert (count == 1) == (rows >= pos)
+    for split in range(config["max_splits"]):
+        active = split == 0 or split * rows < pos
+        assert active == (split < count)
+        assert (active and (split + 1) * rows >= pos) == (split == count - 1)
+
+
 @given(st.integers(1, 2000), st.integers(1, 64))
 def test_chunks_cover_a_unit(total: int, chunk: int) -> None:
     sizes = chunk_sizes(total, chunk)

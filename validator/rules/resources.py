@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from schedule_ir.layout import TILE_ROWS, ceil_to, partial_rows
+from schedule_ir.layout import TILE_ROWS, ceil_to, new_row_bytes, partial_bytes
 from schedule_ir.target import Target
 from validator.columns import Columns
 from validator.report import Obligation, Violation
@@ -84,12 +84,11 @@ def _needs(columns: Columns) -> dict[str, int]:
     steps = -(-config["hidden"] // 16)
     rounds = ceil_to(ceil_to(steps, warps) // warps, 4) // 4
     queries = max((v.constants["queries"] for v in columns.program.variants if v.op == "attend"), default=1)
-    rows = partial_rows(warps, queries, config["head_dim_padded"])
-    scratch = config["head_dim_padded"] * 40 + 4 * rows * (config["head_dim"] + 2)
+    partials = partial_bytes(warps, queries, config["head_dim"])
     return {
         "shared.activation": ceil_to(config["activation_ksteps"], warps) * 64,
         "shared.residual": rounds * warps * WARP * 8,
-        "shared.scratch": scratch,
+        "shared.scratch": config["head_dim_padded"] * 32 + new_row_bytes(config) + partials,
         "shared.accumulators": config["accumulators"] * warps * TILE_ROWS * 4,
     }
 

@@ -25,6 +25,7 @@
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
+#define __builtin_assume(condition) static_cast<void>(0)
 
 #define threadIdx (::emu::thread_index)
 #define blockIdx (::emu::block_index)

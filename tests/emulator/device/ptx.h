@@ -40,6 +40,11 @@ inline void mbarrier_try_wait_parity_shared_b64(bool& done, u32 barrier, u32 par
 // --- loads and stores ---
 
 inline void st_relaxed_gpu_global_b64(u64 address, u64 bits) { *global<u64>(address) = bits; }
+inline void st_relaxed_gpu_global_v2_b64(u64 address, u64 a, u64 b) {
+  if (address % 16) fail("a pair of packets at %llx is not aligned", address);
+  *global<u64>(address) = a;
+  *global<u64>(address + 8) = b;
+}
 inline void ld_relaxed_gpu_global_b64(u64& bits, u64 address) {
   bits = *global<u64>(address);
   looked();
