@@ -98,7 +98,9 @@ def test_pieces_and_appends_are_decoded() -> None:
     stream, compute = (lane_lines(made, sm, lane) for lane in (Lane.STREAM, Lane.COMPUTE))
     assert any("(layers.0.down.0.2 unit 0)" in line for line in stream)
     assert [line.split(maxsplit=2)[2] for line in compute if "gemv_" in line][:3] == [
-        "gemv_park<6, 6, 16, 0>  accumulator 0", "gemv_park<6, 6, 16, 1>  accumulator 0", "gemv_resume<4, 4, 16>  accumulator 0",
+        "gemv_park<6, 6, 16, 0>  accumulator 0",
+        "gemv_park<6, 6, 16, 1>  accumulator 0",
+        "gemv_resume<4, 4, 16>  accumulator 0",
     ]  # fmt: skip
     attending = next(sm for sm, *_, task in made.tasks() if made.variants[task.opcode].op == "append")
     appends = [line for line in lane_lines(made, attending, Lane.COMPUTE) if "append" in line]
