@@ -111,6 +111,7 @@ TWINS: list[tuple[int, Edit, Edit]] = [
     (8, lambda s: s.buffer("rope"), buffer("rope", -1)),
     (8, lambda s: s.buffer("norms"), buffer("norms", -48)),
     (8, word("copy_tape", "offset", 0), word("copy_tape", "offset", 10_000)),
+    *((8, word("attend", name, 0), word("attend", name, 1)) for name in ("q_src", "v_src", "part_dst", "out_dst")),
     (9, word("head", "row", 0), word("head", "row", 1)),
     (9, word("copy_tape", "offset", 0), word("copy_tape", "offset", 1)),
     (9, word("append", "split", 0), word("append", "split", 1)),

@@ -147,10 +147,23 @@ def _aligned(columns: Columns) -> list[Violation]:
         mine = np.isin(tasks, columns.of(op))
         odd[mine] = columns.field(names.get(op, "src"), tasks[mine]) % 2 == 1
     if not odd.any() and columns.config["partial_stride"] % 2 == 0:
-        return _norm_pairs(columns)
+        return _attention_pairs(columns) or _norm_pairs(columns)
     bad = tasks[odd]
     text = describe.task(columns, int(bad[0])) if len(bad) else f"partial_stride = {columns.config['partial_stride']}"
     return [Violation(8, "packets are read in pairs of 16 bytes from an odd packet", text)]
+
+
+def _attention_pairs(columns: Columns) -> list[Violation]:
+    """Theorem: attention reads and writes the pairs of neighbouring dims of a head at even packets."""
+    tasks = columns.of("attend")
+    names = ("q_src", "k_src", "v_src", "part_dst", "out_dst")
+    odd = np.stack([columns.field(name, tasks) % 2 == 1 for name in names]) if len(tasks) else np.zeros((5, 0), bool)
+    bad = np.argwhere(odd)
+    if not len(bad):
+        return []
+    which, task = bad[0].tolist()
+    text = describe.task(columns, int(tasks[task]))
+    return [Violation(8, f"attend takes packets in pairs of 16 bytes, and {names[which]} is odd", text)]
 
 
 def _norm_pairs(columns: Columns) -> list[Violation]:
