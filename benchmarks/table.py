@@ -103,7 +103,9 @@ def sources(results: dict[str, Result]) -> list[str]:
         steps = result["positions"][0]["steps"]
         how = f"median over launches of {steps} tokens from the position, ceiling measured in the same run"
         torch = source["packages"].get("torch", "-")
-        where = f"{gpu['name']}, driver {gpu['driver']}, torch {torch}, {source['time'][:10]}"
+        commit = source.get("commit") or "unknown"
+        made = f"{source['time'][:10]}, commit {commit[:7]}{'+' if commit.endswith('+') else ''}"
+        where = f"{gpu['name']}, driver {gpu['driver']}, torch {torch}, {made}"
         lines.append(f"Random weights, batch 1, K/V {result['model']['kv_dtype']}, {how}; {where}.")
     return list(dict.fromkeys(lines))
 

@@ -42,7 +42,12 @@ def result(shape: str, size: int, **changes: Any) -> dict[str, Any]:
     gpu = {"name": "NVIDIA H200", "driver": "580.1"}
     return {
         "model": {"name": shape, "weight_bytes": size, "kv_dtype": "fp16"},
-        "provenance": {"gpu": gpu, "time": "2026-01-02T03:04:05+00:00", "packages": {"torch": "2.11"}},
+        "provenance": {
+            "gpu": gpu,
+            "time": "2026-01-02T03:04:05+00:00",
+            "commit": "0123456789+",
+            "packages": {"torch": "2.11"},
+        },
         "start": {"first_token_seconds": 0.02},
         "positions": rows,
         "build": {"seconds": 70.0, "peak_bytes": 3 << 30},
@@ -79,7 +84,7 @@ def test_table(folder: Path) -> None:
     assert text.endswith("<!-- bench:end -->\nafter\n")
     assert "| llama-1b | 1,024 | 0.500 | 2,000 | 94 | 0.30 | 4e-04, reruns differ | 1.00 ms (compile), 2.0x |" in text
     assert text.index("llama-1b") < text.index("llama-8b")
-    assert text.count("NVIDIA H200, driver 580.1") == 1
+    assert text.count("NVIDIA H200, driver 580.1, torch 2.11, 2026-01-02, commit 0123456+") == 1
     assert bench_table(folder, "--check").returncode == 0
 
 
