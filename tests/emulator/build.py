@@ -20,8 +20,9 @@ _FLAGS = (
     "-U_FORTIFY_SOURCE",  # it refuses longjmp to another stack
 )  # fmt: skip
 _RUNTIME = ("-c", "-O2", *_FLAGS)
-_HEADER = ("-x", "c++-header", "-O1", *_FLAGS)
-_KERNEL = ("-c", "-O1", *_FLAGS)
+_CHECKED = ("-O1", "-fsanitize=alignment", *_FLAGS)  # the runtime has what the sanitizer calls
+_HEADER = ("-x", "c++-header", *_CHECKED)
+_KERNEL = ("-c", *_CHECKED)
 
 Edit = Callable[[str, str], str]
 """(header's name, its text) -> the text to compile instead."""

@@ -39,6 +39,7 @@ class Mutation:
 
 
 MUTATIONS = {
+    "partial results are not aligned": Mutation("scratch.cuh", r"kPartialOffset =", "kPartialOffset = 4 +"),
     "weights are read before they land": Mutation("gemv.cuh", r"wait\(lane, full_barrier\([^;]*;", ""),
     "a ring slot is filled while it is read": Mutation("stream.cuh", r"if \(!wait_free\([^;]*;", "", case="pieces"),
     "rows are read before they are appended": Mutation("stream.cuh", r"(?<= )poll\(lane, lane.params[^;]*;", ""),
@@ -70,5 +71,7 @@ def test_a_mistake_is_shown(name: str, folder: Path) -> None:
     mutation = MUTATIONS[name]
     seen = shows(mutation, folder)
     assert seen
+    if "aligned" in name:
+        assert re.search(r"\.cuh:\d+: an access at \w+ is not aligned to \d+ bytes", seen), seen
     if mutation.hangs:
         assert re.match(r"the kernel hung: SM \d, lane \w+, task \d+ \(\w+\), step \d", seen), seen
