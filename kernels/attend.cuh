@@ -48,9 +48,8 @@ __device__ __forceinline__ u32 position_mask(int first, int rows) {
   return (first < rows ? 0xffffu : 0u) | (first + 1 < rows ? 0xffff0000u : 0u);
 }
 
-// Positions skip .. rows - 1 of a block count (`kSkips`: skip may be above 0). `keys` and `values`: this thread's parts of
+// Positions skip .. rows - 1 of a block count. `keys` and `values`: this thread's parts of
 // the first fragment of K, and of the warp's share of V, which begins at fragment `share`. `fresh`: there is no sum yet.
-template <bool kSkips>
 __device__ __forceinline__ void attend_block(
     Softmax& state, int thread, int share, bool fresh, int skip, int rows, const u8* keys, const u8* values) {
   const uint4* queries = reinterpret_cast<const uint4*>(shared + kScratchOffset) + thread;
@@ -73,7 +72,7 @@ __device__ __forceinline__ void attend_block(
 #pragma unroll
     for (int j = 0; j < 2; j++) {
       const int row = n * 8 + first + j;
-      const bool visible = row < rows && (!kSkips || row >= skip);
+      const bool visible = row < rows && row >= skip;
       s[n][j] = visible ? score(scores[n][j] + scores[n][j + 2]) : -infinity();
       top = fmaxf(top, s[n][j]);
     }
@@ -102,8 +101,9 @@ __device__ __forceinline__ void attend_block(
   }
 }
 
-// kWindow: positions that the layer sees, 0 for all; kRope: table that rotates q and k, from 1, 0 for none.
-template <int kQueries, int kWindow, int kRope, int kQkNorm>
+// `window`: positions that the layer sees, 0 for all; `rope`: table that rotates q and k, from 1, 0 for none. Literals,
+// unless layers differ in them.
+template <int kQueries, int kQkNorm>
 struct Attend {
   using Rows = HeadRows<kQueries>;
   static constexpr int kRun = Rows::kRun, kItems = Rows::kItems;
@@ -118,19 +118,19 @@ struct Attend {
     }
   };
 
-  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
+  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task, int window, int rope) {
     const int index = task.first.y;
-    const Split<kWindow> split(lane.pos(), index);
+    const Split split(lane.pos(), index, window);
     if (!split.active) return;
     const int4 second = task.second(), third = task.third();
     const Fields f{task.first.w, second.x, second.y, second.z, second.w, third.x, third.y, third.z};
     Softmax state;
-    load_rows(lane, f, kQueries + (split.last ? 2 : 0));
+    load_rows(lane, f, kQueries + (split.last ? 2 : 0), rope);
     compute_barrier<kComputeThreads>();
-    attend_blocks(lane, split, state);
+    attend_blocks(lane, split, window, state);
     leave_partial(lane, state);
     compute_barrier<kComputeThreads>();
-    publish(lane, f, split.only, index);
+    publish(lane, f, split.only, index, window);
     compute_barrier<kComputeThreads>();  // the scratch region is free for the next task
   }
 
@@ -139,7 +139,7 @@ struct Attend {
   static __device__ __forceinline__ int share(const ComputeLane& lane) { return lane.warp % kValueShares * kValueSteps; }
 
   // Waits for q (and the new k and v), applies RoPE, leaves Q as A fragments and the new row in the scratch region.
-  static __device__ __forceinline__ void load_rows(ComputeLane& lane, const Fields& f, int rows) {
+  static __device__ __forceinline__ void load_rows(ComputeLane& lane, const Fields& f, int rows, int rope) {
     const u32 tag = lane.tag(f.phase);
     float2 angles[kItems][kRun];
     u32 targets[kItems];
@@ -150,7 +150,7 @@ struct Attend {
       asm volatile("" : "+r"(targets[i]));  // before the wait, although used after it
 #pragma unroll
       for (int r = 0; r < kRun && kRotaryDim < kHeadDim; r++) angles[i][r] = make_float2(1.f, 0.f);
-      if (kRope && item.valid && item.row <= kQueries && item.rotates()) load_angles(lane, item.dim, angles[i]);
+      if (rope && item.valid && item.row <= kQueries && item.rotates()) load_angles(lane, rope, item.dim, angles[i]);
     }
     Values values;
     poll(lane, f, rows, tag, values);
@@ -168,7 +168,7 @@ struct Attend {
         keep_value(second, values[i][1]);
         continue;
       }
-      if (kRope) rotate(values[i], angles[i]);
+      if (rope) rotate(values[i], angles[i]);
       if (item.row == kQueries) {
         keep_key(first, values[i][0]);
         keep_key(second, values[i][1]);
@@ -179,8 +179,9 @@ struct Attend {
     }
   }
 
-  static __device__ __forceinline__ void load_angles(const ComputeLane& lane, u32 dim, float2 (&angles)[kRun]) {
-    const float2* source = lane.params.rope + (((kRope - 1) * kMaxSeq + lane.pos()) * kHeadHalf + dim);
+  static __device__ __forceinline__ void load_angles(
+      const ComputeLane& lane, int rope, u32 dim, float2 (&angles)[kRun]) {
+    const float2* source = lane.params.rope + (((rope - 1) * kMaxSeq + lane.pos()) * kHeadHalf + dim);
     if constexpr (kRun == 1) {
       angles[0] = __ldg(source);
     } else {
@@ -294,7 +295,8 @@ struct Attend {
   }
 
   // The cached blocks, out of the ring, then in the last split the new row as a block of one position.
-  static __device__ __forceinline__ void attend_blocks(ComputeLane& lane, const Split<kWindow>& split, Softmax& state) {
+  static __device__ __forceinline__ void attend_blocks(
+      ComputeLane& lane, const Split& split, int window, Softmax& state) {
     const int rows = split.end - split.begin, cached = split.blocks(), blocks = cached + split.last;
     int block = worker(lane);
 #pragma unroll 1
@@ -311,8 +313,8 @@ struct Attend {
           values = new_row() + kNewValueOffset + lane.thread / 4 * kNewValueStride;
           visible = 1;
         }
-        const int skip = kWindow ? window_first(lane.pos(), kWindow) - split.begin - block * kKvBlock : 0;
-        attend_block<kWindow != 0>(
+        const int skip = window ? window_first(lane.pos(), window) - split.begin - block * kKvBlock : 0;
+        attend_block(
             state, lane.thread, share(lane), block < kWorkers, skip, visible, keys,
             values + share(lane) * Kv::kFragmentBytes);
       }
@@ -341,13 +343,14 @@ struct Attend {
   }
 
   // Merges the warps' partial results in order; normalised where there is only this split.
-  static __device__ __forceinline__ void publish(ComputeLane& lane, const Fields& f, bool only, int index) {
+  static __device__ __forceinline__ void publish(
+      ComputeLane& lane, const Fields& f, bool only, int index, int window) {
     constexpr int kDims = kQueries * kHeadDim > kComputeThreads ? 2 : 1;
     const u32 tag = lane.tag(f.phase);
     for_mine<kQueries * kHeadDim / kDims>(lane, [&](u32 mine) {
       const u32 i = mine * kDims, query = i / kHeadDim, dim = i % kHeadDim;
       // With a window a split may have no rows: then its weight is 0.
-      Merged<kDims> m(Left{}, query, dim, kWindow ? kLowest : -infinity());
+      Merged<kDims> m(Left{}, query, dim, window ? kLowest : -infinity());
       const u32 partial = f.partial + (index * kHeads + query) * kPartialWords;
       publish_dims(lane.params.packets + (only ? f.output + i : partial + dim), m, only, tag);
       if (!only && dim == 0) publish_pair(lane.params.packets + (partial + kHeadDim), m.top, m.sum, tag);
@@ -370,10 +373,9 @@ struct Attend {
 // Row `pos` of the cache, by the task after the last active split, when others no longer wait for this SM. The block that
 // it lies in was copied (for the rows before it) by this SM only, and that copy has landed: attend acquired its full
 // barrier.
-template <int kWindow>
 struct Append {
-  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
-    if (!Split<kWindow>(lane.pos(), task.first.z).last) return;
+  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task, int window) {
+    if (!Split(lane.pos(), task.first.z, window).last) return;
     append(lane, task.first.y);
     compute_barrier<kComputeThreads>();  // the new row may be overwritten
   }

@@ -10,21 +10,20 @@ constexpr int kKvBlock = 16;
 constexpr int kKvBlockBytes = 2 * kKvBlock * kHeadDimPadded * kKvElementBytes;
 constexpr int kKvBlocksPerSlot = kSlotBytes / kKvBlockBytes;
 
-// The rules of pos are generated from the schedule IR's. kWindow: how many positions the layer sees, 0 for all.
+// The rules of pos are generated from the schedule IR's. `window`: how many positions the layer sees, 0 for all.
 // Of split_count's splits only comparisons are needed: split i is one of them where i * rows < pos (and split 0 always),
 // and it is the last where the next is none. That saves a division, of some 30 instructions.
-template <int kWindow>
 struct Split {
   int begin, end;
   bool active, last, only;
-  __device__ __forceinline__ Split(int pos, int index) {
+  __device__ __forceinline__ Split(int pos, int index, int window) {
     const int rows = split_rows(pos), next = (index + 1) * rows;
     active = index == 0 || index * rows < pos;
     last = active && next >= pos;
     only = rows >= pos;
-    if (kWindow) {
-      begin = min(pos, window_edge(pos, index, kWindow));
-      end = min(pos, window_edge(pos, index + 1, kWindow));
+    if (window) {
+      begin = min(pos, window_edge(pos, index, window));
+      end = min(pos, window_edge(pos, index + 1, window));
     } else {
       begin = index * rows;
       end = min(pos, next);

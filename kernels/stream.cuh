@@ -123,10 +123,9 @@ struct CopyTape {
   }
 };
 
-template <int kWindow>
 struct CopyKv {
-  static __device__ __forceinline__ Copy run(const StreamLane& lane, const Task& task) {
-    const Split<kWindow> split(lane.pos(), task.first.z);
+  static __device__ __forceinline__ Copy run(const StreamLane& lane, const Task& task, int window) {
+    const Split split(lane.pos(), task.first.z, window);
     if (!split.active) return {};
     const u8* source = lane.params.kv + kv_block_offset(task.first.y, split.begin / kKvBlock);
     const u32 blocks = split.blocks();

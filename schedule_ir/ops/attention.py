@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from schedule_ir.expr import NUMPY, Expr, ExprLike, at_least, ceil_div, equals, evaluate, tanh, var
 from schedule_ir.layout import KV_BLOCK, POS, split_count
-from schedule_ir.op import Access, Args, Cost, How, Lane, Op
-from schedule_ir.ops.stream import check_window, kv_active, kv_chunks
+from schedule_ir.op import Access, Args, Cost, How, Instance, Lane, Op
+from schedule_ir.ops.stream import check_window, kv_active, kv_chunks, windowed
 
 Array = npt.NDArray[np.float32]
 
@@ -118,6 +118,11 @@ def _attend_cost(args: Args, constants: Args, config: Args) -> Cost:
     return Cost(flops=ceil_div(rows, KV_BLOCK) * (KV_BLOCK * 2 * config["head_dim_padded"] * constants["queries"]))
 
 
+def _attend_instance(constants: Args, config: Args) -> Instance:
+    """Attend<queries, q/k norm>::run(.., window, rope): layers that differ in these share code."""
+    return (constants["queries"], constants["qk_norm"]), (constants["window"], constants["rope"])
+
+
 def _attend_check(constants: Args, config: Args) -> list[str]:
     if not 1 <= constants["queries"] <= 8:
         return [f"{constants['queries']} queries per attention task: 1 to 8 fit the mma tile"]
@@ -149,12 +154,12 @@ OPS = (
         "attention of a group of query heads over one split of the cached rows (and the new row, in the last split): "
         "q and k are normed with the weights at `norm` of the biases (qk_norm; q, then k, as in `qkv`) and rotated by "
         "table `rope` (from 1, 0: not at all); the last `window` positions are seen (0: all)",
-        _attend_access, _attend_cost, _attend_check, kv_chunks,
+        _attend_access, _attend_cost, _attend_check, kv_chunks, _attend_instance,
     ),
     Op(
         "append", Lane.COMPUTE, ("kv_head", "split"), ("window",), "Append",
         "store the new K/V row, which attend left in shared memory, if the split is the last active one",
-        _append_access,
+        _append_access, instance=windowed,
     ),
     Op(
         "combine", Lane.COMPUTE, ("part_src", "out_dst", "phase"), (), "Combine",

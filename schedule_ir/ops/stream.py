@@ -44,6 +44,11 @@ def kv_active(split: int, window: int, config: Args) -> ExprLike:
     return split_end(config, split, window) - split_begin(config, split, window)
 
 
+def windowed(constants: Args, config: Args) -> Instance:
+    """run(.., window): layers of all windows share code."""
+    return (), (constants["window"],)
+
+
 def _kv_access(args: Args, constants: Args, config: Args) -> list[Access]:
     """Whole blocks of 16 rows are copied: rows outside the window or from `pos` on are masked by the consumer."""
     rows = kv_active(args["split"], constants["window"], config)
@@ -76,7 +81,7 @@ OPS = (
         "copy_kv", Lane.STREAM, ("kv_head", "split"), ("window",), "CopyKv",
         "copy the cached K/V blocks of a split (of the last `window` positions, 0: of all); "
         "kv_head counts over layers: layer * kv_heads + head",
-        _kv_access, _kv_cost, check_window, kv_chunks,
+        _kv_access, _kv_cost, check_window, kv_chunks, windowed,
     ),
     Op(
         "kv_acquire", Lane.STREAM, ("src", "phase"), (), "KvAcquire",

@@ -55,8 +55,7 @@ namespace amk {
 struct Program {
   static __device__ __forceinline__ Copy stream(StreamLane& lane, const Task& task) {
     if ((0x22002u >> task.opcode()) & 1) { return CopyTape::run(lane, task, task.opcode() == 13 ? 3 : task.opcode() == 17 ? 2 : 4, task.opcode() == 13 ? 3 : task.opcode() == 17 ? 2 : 4); }
-    if ((0x10u >> task.opcode()) & 1) { return CopyKv<32>::run(lane, task); }
-    if ((0x80000u >> task.opcode()) & 1) { return CopyKv<0>::run(lane, task); }
+    if ((0x80010u >> task.opcode()) & 1) { return CopyKv::run(lane, task, task.opcode() == 19 ? 0 : 32); }
     if ((0x800000u >> task.opcode()) & 1) { return KvAcquire::run(lane, task); }
     return {};
   }
@@ -69,11 +68,9 @@ struct Program {
     if ((0x1000u >> task.opcode()) & 1) { Gather<3, 48>::run(lane, task); return; }
     if ((0x10000u >> task.opcode()) & 1) { Gather<2, 32>::run(lane, task); return; }
     if ((0x1u >> task.opcode()) & 1) { EmbedNorm<4>::run(lane, task); return; }
-    if ((0x20u >> task.opcode()) & 1) { Attend<2, 32, 1, 0>::run(lane, task); return; }
+    if ((0x100020u >> task.opcode()) & 1) { Attend<2, 0>::run(lane, task, task.opcode() == 20 ? 0 : 32, 1); return; }
     if ((0x40u >> task.opcode()) & 1) { Combine::run(lane, task); return; }
-    if ((0x800u >> task.opcode()) & 1) { Append<32>::run(lane, task); return; }
-    if ((0x100000u >> task.opcode()) & 1) { Attend<2, 0, 1, 0>::run(lane, task); return; }
-    if ((0x200000u >> task.opcode()) & 1) { Append<0>::run(lane, task); return; }
+    if ((0x200800u >> task.opcode()) & 1) { Append::run(lane, task, task.opcode() == 21 ? 0 : 32); return; }
     if ((0x4000000u >> task.opcode()) & 1) { Sample::run(lane, task); return; }
   }
   static __device__ __forceinline__ bool epilogue(EpilogueLane& lane, const Task& task) {

@@ -55,7 +55,7 @@ namespace amk {
 struct Program {
   static __device__ __forceinline__ Copy stream(StreamLane& lane, const Task& task) {
     if ((0x2002u >> task.opcode()) & 1) { return CopyTape::run(lane, task, task.opcode() == 13 ? 8 : 4, task.opcode() == 13 ? 8 : 4); }
-    if ((0x10u >> task.opcode()) & 1) { return CopyKv<0>::run(lane, task); }
+    if ((0x10u >> task.opcode()) & 1) { return CopyKv::run(lane, task, 0); }
     if ((0x10000u >> task.opcode()) & 1) { return KvAcquire::run(lane, task); }
     return {};
   }
@@ -66,9 +66,9 @@ struct Program {
     if ((0x80u >> task.opcode()) & 1) { Gather<4, 64>::run(lane, task); return; }
     if ((0x1000u >> task.opcode()) & 1) { Gather<8, 128>::run(lane, task); return; }
     if ((0x1u >> task.opcode()) & 1) { EmbedNorm<4>::run(lane, task); return; }
-    if ((0x20u >> task.opcode()) & 1) { Attend<2, 0, 1, 0>::run(lane, task); return; }
+    if ((0x20u >> task.opcode()) & 1) { Attend<2, 0>::run(lane, task, 0, 1); return; }
     if ((0x40u >> task.opcode()) & 1) { Combine::run(lane, task); return; }
-    if ((0x800u >> task.opcode()) & 1) { Append<0>::run(lane, task); return; }
+    if ((0x800u >> task.opcode()) & 1) { Append::run(lane, task, 0); return; }
     if ((0x80000u >> task.opcode()) & 1) { Sample::run(lane, task); return; }
   }
   static __device__ __forceinline__ bool epilogue(EpilogueLane& lane, const Task& task) {
