@@ -3,6 +3,7 @@
 #pragma once
 
 #include "activation.cuh"
+#include "append.cuh"
 #include "attend.cuh"
 #include "combine.cuh"
 #include "delay.cuh"
