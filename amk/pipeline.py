@@ -9,6 +9,7 @@ from typing import Any
 
 import amk
 from amk.artifact import FORMAT, MANIFEST, Artifact, check_replaceable, read_artifact, read_manifest, write_artifact
+from amk.code_digest import builder_sha256
 from amk.emit import CompiledKernel, compile_cubin, emit_source
 from amk.emit.compile import kernel_sources_sha256
 from amk.errors import ArtifactError, DeviceError, RejectedProgramError, UsageError
@@ -124,6 +125,7 @@ def _build_key(
     return {
         "amk": amk.__version__,
         "kernels_sha256": kernel_sources_sha256(),
+        "builder_sha256": builder_sha256(),
         "model_digest": model.checkpoint.digest,
         "graph_digest": model.graph.digest,
         "target": asdict(target),

@@ -11,6 +11,7 @@ import pytest
 import amk
 import validator
 from amk.artifact import read_artifact
+from amk.code_digest import builder_sha256
 from amk.errors import DeviceError, RejectedProgramError, UsageError
 from amk.lower import Knobs
 from amk.pipeline import DEFAULT_MAX_SEQ
@@ -66,6 +67,24 @@ def test_an_artifact_of_other_inputs_is_replaced(model: Path, tmp_path: Path, ch
     before = read_artifact(out).manifest["build"]
     small_artifact(model, out, **changes)
     assert read_artifact(out).manifest["build"] != before
+
+
+def test_an_artifact_of_other_code_is_replaced(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    small_artifact(model, out)
+    before = stamp(out)
+    monkeypatch.setattr("amk.pipeline.builder_sha256", lambda: "another state of the checkout")
+    small_artifact(model, out)
+    assert stamp(out) != before
+
+
+def test_the_hash_of_the_code_depends_on_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "ops" / "linear.py").write_text("a")
+    monkeypatch.setattr("amk.code_digest._folder", lambda _: tmp_path)
+    first = builder_sha256.__wrapped__()
+    (tmp_path / "ops" / "linear.py").write_text("b")
+    assert builder_sha256.__wrapped__() != first
 
 
 def test_a_damaged_artifact_is_built_again(model: Path, tmp_path: Path) -> None:
