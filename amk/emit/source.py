@@ -150,7 +150,8 @@ def _dispatch(program: Program, lane: Lane, state: str, result: str, action: str
     ]
     for code, opcodes in _shared_code(program, lane).items():
         call = f"{code}::run({', '.join(['lane', 'task', *_arguments(program, opcodes)])})"
-        lines.append(f"    if ({_is_one_of(opcodes)}) {{ {action.format(call=call)} }}")
+        test = _is_one_of(opcodes, len(program.variants))
+        lines.append(f"    if ({test}) {{ {action.format(call=call)} }}")
     lines += [f"    {otherwise}".rstrip(), "  }"]
     return [line for line in lines if line]
 
@@ -169,9 +170,9 @@ def _rank(op: str) -> int:
     return _OFTEN.index(op) if op in _OFTEN else len(_OFTEN)
 
 
-def _is_one_of(opcodes: list[int]) -> str:
-    """A test of bits: the compiler would make a switch of comparisons."""
-    if max(opcodes) < 32:
+def _is_one_of(opcodes: list[int], count: int) -> str:
+    """A test of bits, where all `count` opcodes have one: the compiler would make a switch of comparisons."""
+    if count <= 32:
         return f"({sum(1 << opcode for opcode in opcodes):#x}u >> task.opcode()) & 1"
     return " || ".join(f"task.opcode() == {opcode}" for opcode in opcodes)
 
