@@ -27,15 +27,15 @@ __device__ __forceinline__ const u64* my_packets(const ComputeLane& lane, u32 so
   return lane.params.packets + (source + Slice<kSteps>::element(lane, 0));
 }
 
-// One thread polls for the warp until its first packet is there: all threads of all SMs polling all packets from the
-// start would take L2 bandwidth from the weight stream.
+// One thread polls for the SM until its first packet is there: all threads of all SMs polling all packets from the
+// start would take L2 bandwidth from the stores that they wait for, and from the weight stream.
 template <int kSteps>
 __device__ __forceinline__ void wait_first(const ComputeLane& lane, const PollPlace<kSteps>& place) {
-  if (lane.thread == 0 && place.valid(lane, 0)) {
+  if (lane.index() == 0) {
     Spin spin;
     while (!arrived(load_packet(place.packet(0)), place.tag)) spin.again(lane);
   }
-  __syncwarp();
+  compute_barrier<kComputeThreads>();
 }
 
 // Polls a batch of this thread's packet pairs, again only those that are missing. Elements from `length` on are zero.

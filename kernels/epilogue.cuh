@@ -10,6 +10,17 @@ namespace amk {
 constexpr int kCancelBit = 1 << 30;  // in SM 0's candidate row: the host asked to stop
 constexpr int kNoRow = kCancelBit - 1;
 
+// In order.
+template <int kCount>
+__device__ __forceinline__ float row_sum(const float (&words)[kCount]) {
+  float sum = words[0];
+#pragma unroll
+  for (int i = 1; i < kCount; i++) sum += words[i];
+  return sum;
+}
+
+// What is on the chain, between the arrival of a unit's partial sums and the store of its packets, is short: addresses
+// are made before the wait.
 struct EpilogueLane : LaneState {
   ReduceCursor next;
   float best = -infinity();
@@ -26,23 +37,23 @@ struct EpilogueLane : LaneState {
   // The next unit's sum of row thread % 16, or of thread % 8 where both halves of K have one (`halves`), times the norm
   // scale if `scaled`. False: the launch has ended.
   __device__ __forceinline__ bool take(float& value, bool scaled, bool halves = false) {
+    u32 squares = kReduceOffset + next.slot * kReduceSlotBytes + kSquaresRow * kReduceRow * 4;
+    u32 mine = squares + ((thread & 15) - kSquaresRow) * kReduceRow * 4 + (thread >> 4) * kHalfWords * 4;
+    const u32 empty = reduce_empty(next.slot);
+    asm volatile("" : "+r"(squares), "+r"(mine));
     if (!wait_or_quit(*this, reduce_full(next.slot), next.parity)) return false;
-    const float* slot = reduce_slot(next.slot);
-    constexpr int kHalf = kComputeWarps / 2;
-    const float* mine = slot + (thread >> 4) * kHalf * kReduceWords + (thread & 15);
-    value = 0.f;
-#pragma unroll
-    for (int warp = 0; warp < kHalf; warp++) value += mine[warp * kReduceWords];
+    float words[kHalfWarps], first[kHalfWarps], second[kHalfWarps];
+    load_row(reinterpret_cast<const float*>(shared + mine), words);
+    if (scaled) {
+      load_row(reinterpret_cast<const float*>(shared + squares), first);
+      load_row(reinterpret_cast<const float*>(shared + squares) + kHalfWords, second);
+    }
+    value = row_sum(words);
     value += __shfl_xor_sync(~0u, value, 16);
     if (halves) value += __shfl_xor_sync(~0u, value, 8);
-    if (scaled) {
-      float squares = 0.f;
-#pragma unroll
-      for (int warp = 0; warp < kComputeWarps; warp++) squares += slot[warp * kReduceWords + kSumOfSquares];
-      value *= rsqrtf(squares * (1.f / kHidden) + kNormEps);
-    }
+    if (scaled) value *= rsqrt_fast((row_sum(first) + row_sum(second)) * (1.f / kHidden) + kNormEps);
     __syncwarp();
-    if (thread == 0) mbarrier_arrive(reduce_empty(next.slot));
+    if (thread == 0) mbarrier_arrive(empty);
     next.advance();
     return true;
   }
@@ -51,13 +62,15 @@ struct EpilogueLane : LaneState {
 struct Publish {
   static __device__ __forceinline__ bool run(
       EpilogueLane& lane, const Task& task, bool scaled, bool paired, bool biased, bool halves) {
+    u64* packet = lane.params.packets + static_cast<u32>(task.first.y + lane.thread);
+    u32 tag = lane.tag(task.first.z);
+    asm volatile("" : "+l"(packet), "+r"(tag));
     const float bias = biased ? __ldg(lane.params.biases + task.first.w + (lane.thread & (halves ? 7 : 15))) : 0.f;
     float value;
     if (!lane.take(value, scaled, halves)) return false;
     if (biased) value += bias;
     if (paired) value = gated(activation(value), __shfl_down_sync(~0u, value, 8));
-    if (lane.thread < (paired || halves ? 8 : 16))
-      publish_packet(lane.params.packets + static_cast<u32>(task.first.y + lane.thread), value, lane.tag(task.first.z));
+    if (lane.thread < (paired || halves ? 8 : 16)) publish_packet(packet, value, tag);
     return true;
   }
 };

@@ -42,13 +42,13 @@ struct Tiles {
   }
 };
 
-// kRest: k-steps after the full chunks of kChunk.
+// Chunks of kChunk k-steps, and one of kRest.
 template <int kChunk, int kRest>
 struct Product {
   static constexpr int kPerChunk = (kChunk + kComputeWarps - 1) / kComputeWarps;  // k-steps of a warp
 
-  // Adds the product of the next `full` chunks, one or more, and the rest in the ring with x. A chunk is loaded before
-  // the one before it is multiplied, so that a warp's latencies overlap.
+  // Adds the product of the next `full` chunks, one or more, and the rest in the ring with x. A chunk is loaded before the one before it is multiplied, so
+  // that a warp's latencies overlap.
   // `half`: a warp's k-steps in half of x, where units have 8 rows and so a tile's rows 8-15 meet the second half.
   static __device__ __forceinline__ void add(ComputeLane& lane, int full, int half, Sums& sums) {
     const uint2* x = load_x(lane) + (lane.thread & 8) * half;
@@ -76,58 +76,86 @@ struct Product {
   }
 };
 
-// Where this thread's sum belongs in 16 words: those with thread % 4 == 0 hold columns 0 (high parts of x) and 1 (low
-// parts), of which rows 0-7 are taken, those with 1 columns 2 and 3 and rows 8-15. The columns of units of 16 rows are all
-// alike; of 8, the first two are of the first half of x and the next two of the second.
-__device__ __forceinline__ bool has_sum(const ComputeLane& lane) { return !(lane.thread & 2); }
-__device__ __forceinline__ int sum_word(const ComputeLane& lane) { return (lane.thread & 1) * 8 + (lane.thread >> 2); }
-__device__ __forceinline__ float sum_of(const ComputeLane& lane, const Sums& sums) {
-  return lane.thread & 1 ? (sums[0][2] + sums[0][3]) + (sums[1][2] + sums[1][3])
-                         : (sums[0][0] + sums[0][1]) + (sums[1][0] + sums[1][1]);
-}
+// Sums of columns 0 (high parts of x) and 1 (low parts), of rows thread / 4 in the first of an accumulator's halves and
+// thread / 4 + 8 in the second.
+__device__ __forceinline__ float first_rows(const Sums& sums) { return (sums[0][0] + sums[0][1]) + (sums[1][0] + sums[1][1]); }
+__device__ __forceinline__ float last_rows(const Sums& sums) { return (sums[0][2] + sums[0][3]) + (sums[1][2] + sums[1][3]); }
 
+// The 16 sums of a unit, each in one thread, and where they are kept: row r at words[r * kStride], of a reduction slot or
+// of an accumulator, whose words are only ever touched by the same thread.
+template <int kRows>
+struct UnitSums;
+
+// Every fourth thread has two rows. All pairs of columns are alike.
+template <>
+struct UnitSums<16> {
+  static __device__ __forceinline__ bool any(int thread) { return (thread & 3) == 0; }
+
+  template <int kStride>
+  static __device__ __forceinline__ void leave(int thread, float* words, const Sums& sums) {
+    words[(thread >> 2) * kStride] = first_rows(sums);
+    words[(8 + (thread >> 2)) * kStride] = last_rows(sums);
+  }
+  static __device__ __forceinline__ void resume(int thread, const float* words, Sums& sums) {
+    sums[0][0] = words[thread >> 2];
+    sums[0][2] = words[8 + (thread >> 2)];
+  }
+};
+
+// A row's sum over the first half of K, in columns 0 and 1 of a tile's rows 0-7, and over the second, in columns 2 and 3 of
+// its rows 8-15, are words 8 apart.
+template <>
+struct UnitSums<8> {
+  static __device__ __forceinline__ bool any(int thread) { return (thread & 2) == 0; }
+  static __device__ __forceinline__ int place(int thread) { return (thread & 1) * 8 + (thread >> 2); }
+
+  template <int kStride>
+  static __device__ __forceinline__ void leave(int thread, float* words, const Sums& sums) {
+    words[place(thread) * kStride] = thread & 1 ? last_rows(sums) : first_rows(sums);
+  }
+  static __device__ __forceinline__ void resume(int thread, const float* words, Sums& sums) {
+    (thread & 1 ? sums[0][2] : sums[0][0]) = words[place(thread)];
+  }
+};
+
+template <typename Unit>
 __device__ __forceinline__ void hand_over(ComputeLane& lane, const Sums& sums) {
   wait(lane, reduce_empty(lane.reduce.slot), lane.reduce.parity ^ 1);
-  float* words = reduce_slot(lane.reduce.slot) + lane.warp * kReduceWords;
-  if (has_sum(lane)) words[sum_word(lane)] = sum_of(lane, sums);
-  if (lane.thread == 0) words[kSumOfSquares] = lane.sum_of_squares;
+  float* words = reinterpret_cast<float*>(shared + reduce_offset(lane.reduce.slot, lane.warp));
+  if (Unit::any(lane.thread)) Unit::template leave<kReduceRow>(lane.thread, words, sums);
+  if (lane.thread == 0) words[kSquaresRow * kReduceRow] = lane.sum_of_squares;
   __syncwarp();
   if (lane.thread == 0) mbarrier_arrive(reduce_full(lane.reduce.slot));
   lane.reduce.advance();
 }
 
-// An accumulator's word of this thread: only ever touched by it.
 __device__ __forceinline__ float* accumulator(const ComputeLane& lane, int index) {
-  return reinterpret_cast<float*>(shared + kAccumulatorsOffset) + (index * kComputeWarps + lane.warp) * 16 +
-         sum_word(lane);
+  return reinterpret_cast<float*>(shared + kAccumulatorsOffset) + (index * kComputeWarps + lane.warp) * 16;
 }
 
-// As one of this thread's four: sums are taken of all.
-__device__ __forceinline__ void resume(const ComputeLane& lane, int index, Sums& sums) {
-  if (!has_sum(lane)) return;
-  const float parked = *accumulator(lane, index);
-  if (lane.thread & 1)
-    sums[0][2] = parked;
-  else
-    sums[0][0] = parked;
-}
-
-__device__ __forceinline__ void park(const ComputeLane& lane, int index, const Sums& sums) {
-  if (has_sum(lane)) *accumulator(lane, index) = sum_of(lane, sums);
-}
-
-// All products run the same code: whether a sum begins in an accumulator and where it goes are arguments.
+// `full` and `half`: see Product. `resumed`, `parked`: whether the sums begin with those of an accumulator, and whether they
+// go there. Literals, where variants do not share code.
 template <int kChunk, int kRest>
 struct Gemv {
   static __device__ __forceinline__ void run(
       ComputeLane& lane, const Task& task, int full, int half, bool resumed, bool parked) {
-    Sums sums = {};
-    if (resumed) resume(lane, task.first.y, sums);
-    Product<kChunk, kRest>::add(lane, full, half, sums);
-    if (parked)
-      park(lane, task.first.y, sums);
+    if (half)
+      multiply<UnitSums<8>>(lane, task, full, half, resumed, parked);
     else
-      hand_over(lane, sums);
+      multiply<UnitSums<16>>(lane, task, full, half, resumed, parked);
+  }
+
+ private:
+  template <typename Unit>
+  static __device__ __forceinline__ void multiply(
+      ComputeLane& lane, const Task& task, int full, int half, bool resumed, bool parked) {
+    Sums sums = {};
+    if (resumed && Unit::any(lane.thread)) Unit::resume(lane.thread, accumulator(lane, task.first.y), sums);
+    Product<kChunk, kRest>::add(lane, full, half, sums);
+    if (!parked)
+      hand_over<Unit>(lane, sums);
+    else if (Unit::any(lane.thread))
+      Unit::template leave<1>(lane.thread, accumulator(lane, task.first.y), sums);
   }
 };
 

@@ -98,6 +98,16 @@ __device__ __forceinline__ float exp2_fast(float x) {
   return y;
 }
 
+// e^x; denormal results are zero.
+__device__ __forceinline__ float exp_fast(float x) { return exp2_fast(x * 1.44269504f); }
+
+// 1 / sqrt(x); denormals are zero.
+__device__ __forceinline__ float rsqrt_fast(float x) {
+  float y;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // Barrier of the compute warps only; id 0 is __syncthreads.
 template <int kThreads>
 __device__ __forceinline__ void compute_barrier() {

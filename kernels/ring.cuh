@@ -29,15 +29,21 @@ struct Cursor {
 using RingCursor = Cursor<kRingStages>;
 using ReduceCursor = Cursor<kReduceSlots>;
 
-// Reduction slot: per compute warp 16 partial sums and the warp's part of the sum of squares.
-constexpr int kReduceWords = 20;
-constexpr int kSumOfSquares = 16;
+// Reduction slot: for each row of a unit every compute warp's partial sum, and as a 17th row their parts of the sum of
+// squares. A row is in two halves of 16 bytes or a multiple, so that a thread takes half of one with one load.
+constexpr int kHalfWarps = kComputeWarps / 2;
+constexpr int kHalfWords = (kHalfWarps + 3) / 4 * 4;
+constexpr int kReduceRow = 2 * kHalfWords;
+constexpr int kSquaresRow = 16;
+constexpr int kReduceSlotBytes = (kSquaresRow + 1) * kReduceRow * 4;
+static_assert(kComputeWarps % 2 == 0, "reduction slots are in halves");
 
-__device__ __forceinline__ float* reduce_slot(int slot) {
-  return reinterpret_cast<float*>(shared + kReduceOffset) + slot * kComputeWarps * kReduceWords;
+// Byte offset in shared memory of a warp's word of row 0.
+__device__ __forceinline__ u32 reduce_offset(int slot, int warp) {
+  return kReduceOffset + slot * kReduceSlotBytes + (warp / kHalfWarps * kHalfWords + warp % kHalfWarps) * 4;
 }
 __device__ __forceinline__ u32 reduce_full(int slot) {
-  return shared_address(shared) + kReduceOffset + kReduceSlots * kComputeWarps * kReduceWords * 4 + 8 * slot;
+  return shared_address(shared) + kReduceOffset + kReduceSlots * kReduceSlotBytes + 8 * slot;
 }
 __device__ __forceinline__ u32 reduce_empty(int slot) { return reduce_full(kReduceSlots + slot); }
 

@@ -45,19 +45,6 @@ struct Partials {
   }
 };
 
-// A row of floats in shared memory, 16 bytes at a time.
-template <int kCount>
-__device__ __forceinline__ void load_row(const float* row, float (&values)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; i += 4) {
-    const float4 four = *reinterpret_cast<const float4*>(row + i);
-    values[i] = four.x;
-    if (i + 1 < kCount) values[i + 1] = four.y;
-    if (i + 2 < kCount) values[i + 2] = four.z;
-    if (i + 3 < kCount) values[i + 3] = four.w;
-  }
-}
-
 // Of values kFirst .. kEnd - 1: a tree, for its shorter chain.
 template <int kFirst, int kEnd, int kCount>
 __device__ __forceinline__ float largest(const float (&values)[kCount]) {

@@ -7,15 +7,6 @@
 
 namespace amk {
 
-// What a task of the stream lane copies: `bytes` from `source` on, in chunks of `chunk` bytes.
-struct Copy {
-  const u8* source = nullptr;
-  u32 bytes = 0, chunk = 0;
-  bool ended = false;  // the launch has
-};
-
-constexpr u32 kChunksPerLimit = 4;  // copied before the ring is looked at again
-
 // Every instruction here is paid once per chunk, and a single warp cannot hide its own latency: the state is kept as
 // shared-memory addresses, and all threads walk in step although one of them issues bulk copies (a lone active thread
 // was measured to be slower: 0.70 against 0.62 ms/token on a 1B model).
@@ -42,21 +33,6 @@ struct StreamLane : LaneState {
       phase ^= 1;
     }
     return mbarrier_test(barrier, phase) ? kInFlight : kInFlightLow;
-  }
-
-  // Chunk after chunk through the ring; all copies are made here, so that the code exists once. False: the launch has
-  // ended.
-  __device__ __forceinline__ bool run(Copy copy) {
-    int most = 0;
-#pragma unroll 1
-    for (u32 done = 0; copy.bytes; done++) {
-      if (done % kChunksPerLimit == 0) most = limit();
-      const u32 bytes = min(copy.chunk, copy.bytes);
-      if (!copy_chunk(copy.source, bytes, most)) return false;
-      copy.source += bytes;
-      copy.bytes -= bytes;
-    }
-    return !copy.ended;
   }
 
   // One chunk, when at most `limit` are on their way with it. False: the launch has ended.
@@ -118,18 +94,31 @@ struct StreamLane : LaneState {
 
 // `steps` k-steps in chunks of `chunk`.
 struct CopyTape {
-  static __device__ __forceinline__ Copy run(const StreamLane& lane, const Task& task, u32 steps, u32 chunk) {
-    return {lane.tape + static_cast<u64>(static_cast<u32>(task.first.y)) * kAtomBytes, steps * kAtomBytes, chunk * kAtomBytes};
+  static __device__ __forceinline__ bool run(StreamLane& lane, const Task& task, int steps, int chunk) {
+    const u8* source = lane.tape + static_cast<u64>(task.first.y) * kAtomBytes;
+    const int limit = lane.limit();
+#pragma unroll 1
+    for (int step = 0; step < steps; step += chunk) {
+      const u32 bytes = (steps % chunk == 0 ? chunk : min(chunk, steps - step)) * kAtomBytes;
+      if (!lane.copy_chunk(source, bytes, limit)) return false;
+      source += chunk * kAtomBytes;
+    }
+    return true;
   }
 };
 
 struct CopyKv {
-  static __device__ __forceinline__ Copy run(const StreamLane& lane, const Task& task, int window) {
+  static __device__ __forceinline__ bool run(StreamLane& lane, const Task& task, int window) {
     const Split split(lane.pos(), task.first.z, window);
-    if (!split.active) return {};
+    if (!split.active) return true;
     const u8* source = lane.params.kv + kv_block_offset(task.first.y, split.begin / kKvBlock);
-    const u32 blocks = split.blocks();
-    return {source, blocks * kKvBlockBytes, kKvBlocksPerSlot * kKvBlockBytes};
+    const int blocks = split.blocks();
+#pragma unroll 1
+    for (int block = 0; block < blocks; block += kKvBlocksPerSlot) {
+      const u32 bytes = min(kKvBlocksPerSlot, blocks - block) * kKvBlockBytes;
+      if (!lane.copy_chunk(source + static_cast<u64>(block) * kKvBlockBytes, bytes, lane.limit())) return false;
+    }
+    return true;
   }
 };
 
@@ -138,15 +127,13 @@ struct CopyKv {
 // to the copy engine. Rows from earlier launches are ordered by the kernel boundary. Threads that have left (the launch
 // ended) are not waited for.
 struct KvAcquire {
-  static __device__ __forceinline__ Copy run(const StreamLane& lane, const Task& task) {
-    if (lane.step == 0) return {};
+  static __device__ __forceinline__ bool run(const StreamLane& lane, const Task& task) {
+    if (lane.step == 0) return true;
     poll(lane, lane.params.packets + task.first.y, lane.tag(task.first.z) - kPhases);
     fence_gpu();
     __syncwarp();
     fence_copy_engine();
-    Copy none;
-    none.ended = __any_sync(~0u, *quit_flag());
-    return none;
+    return !__any_sync(~0u, *quit_flag());
   }
 
  private:

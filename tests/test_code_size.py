@@ -1,4 +1,4 @@
-"""The kernel stays small: an SM's instruction cache does not hold much more than a layer's tasks."""
+"""The kernel does not grow unnoticed: an SM's instruction cache does not hold much more than a layer's tasks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from amk.lower import lower
 from amk.model.walker import walk
 from tests.gpu.shapes import CONFIGS
 
-MOST = {"llama-1b": 3200, "llama-8b": 3750}
-"""Instructions on an H200; there were 5,824 and 6,960 before variants shared code. Lower these when they fall."""
+MOST = {"llama-1b": 4150, "llama-8b": 4800}
+"""Instructions on an H200; there were 5,824 and 6,960 before variants shared code. With small ops sharing theirs too
+there were 3,112 and 3,664, which was slower (docs/design.md). Lower these when they fall.
+"""
 
 
 def compiled(shape: str) -> bytes:

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from amk.gpus import lookup
 from amk.lower import Knobs, lower
 from amk.lower.sizes import chunk_ksteps, down_parts, down_pieces, pieces_of
+from amk.model.walker import walk
 from schedule_ir import Program
 from schedule_ir.layout import KSTEP, TILE_ROWS, ksteps
 from tests.bench.fakes import graph
+from tests.gpu.shapes import CONFIGS
 
 H200 = lookup("h200").as_target()
 
@@ -55,7 +57,7 @@ def test_how_many_pieces(intermediate: int, sms: int, knob: int, pieces: int) ->
 
 
 def program(pieces: int, **changes: Any) -> Program:
-    return lower(graph(**changes), H200, 128, knobs=Knobs(down_pieces=pieces))
+    return lower(graph(**changes), H200, 128, knobs=Knobs(down_pieces=pieces, down_rows=16))
 
 
 def test_pieces_need_less_of_x_and_an_accumulator_per_unit() -> None:
@@ -91,3 +93,19 @@ def test_attention_follows_the_q_k_v_units() -> None:
             (2 * layer + number % 2, number // 2): (qkv.sms[-1] + 1 + number) % made.sms for number in range(32)
         }
         assert heads == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "gpu", "expected"),
+    [
+        ("llama-1b", "h200", (3, 4)),
+        ("llama-3b", "h200", (4, 6)),
+        ("llama-8b", "h200", (4, 6)),
+        ("llama-8b", "a100-80", (3, 4)),
+    ],
+)
+def test_large_layers_keep_more_copies_in_flight(shape: str, gpu: str, expected: tuple[int, int]) -> None:
+    made = lower(walk(CONFIGS[shape]), lookup(gpu).as_target(), 128)
+    assert (made.config["in_flight"], made.config["stocked"]) == expected
+    chosen = lower(walk(CONFIGS[shape]), lookup(gpu).as_target(), 128, knobs=Knobs(in_flight=2, stocked=3))
+    assert (chosen.config["in_flight"], chosen.config["stocked"]) == (2, 3)

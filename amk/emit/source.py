@@ -48,9 +48,14 @@ _CONSTANTS = {
 _KV_TYPES = {"fp16": 0, "bf16": 1, "fp32": 2}
 _COPY_ENGINE = {"sm80": "copy_async.cuh", "sm90": "copy_bulk.cuh", "sm120": "copy_bulk.cuh"}
 
-_UNROLL = {"sm80": (1, 1), "sm90": (2, 8), "sm120": (1, 2)}
+_UNROLL = {"sm80": (1, 1), "sm90": (4, 8), "sm120": (1, 2)}
 """Chunks of a product, and k-steps of a score, that are unrolled: more is faster on sm_90, and spills on the others."""
 
+
+_APART = ("copy_tape", "gemv", "gemv_park", "gemv_resume", "publish")
+"""Small ops that run often: on sm_90 each variant has its own code (shared, SmolLM2 and 1B were 1% slower); the others
+have fewer registers or a smaller ring, and were not measured.
+"""
 
 _OFTEN = ("gemv", "gemv_park", "gemv_resume", "copy_tape", "publish", "add_norm", "add_post_norm", "gather", "copy_kv")
 """Ops of every layer, those with the most tasks first."""
@@ -86,7 +91,7 @@ def emit_source(program: Program, trace: bool = False, delays: bool = False, del
         '#include "megakernel.cuh"',
         "namespace amk {",
         "struct Program {",
-        *_dispatch(program, Lane.STREAM, "StreamLane", "Copy", "return {call};", "return {};"),
+        *_dispatch(program, Lane.STREAM, "StreamLane", "bool", "return {call};", "return true;"),
         *_dispatch(program, Lane.COMPUTE, "ComputeLane", "void", "{call}; return;", ""),
         *_dispatch(program, Lane.EPILOGUE, "EpilogueLane", "bool", "return {call};", "return true;"),
         "};",
@@ -148,7 +153,7 @@ def _dispatch(program: Program, lane: Lane, state: str, result: str, action: str
     lines = [
         f"  static __device__ __forceinline__ {result} {lane.value}({state}& lane, const Task& task) {{",
     ]
-    for code, opcodes in _shared_code(program, lane).items():
+    for code, opcodes in _shared_code(program, lane):
         call = f"{code}::run({', '.join(['lane', 'task', *_arguments(program, opcodes)])})"
         test = _is_one_of(opcodes, len(program.variants))
         lines.append(f"    if ({test}) {{ {action.format(call=call)} }}")
@@ -156,14 +161,18 @@ def _dispatch(program: Program, lane: Lane, state: str, result: str, action: str
     return [line for line in lines if line]
 
 
-def _shared_code(program: Program, lane: Lane) -> dict[str, list[int]]:
+def _shared_code(program: Program, lane: Lane) -> list[tuple[str, list[int]]]:
     """Instances of templates, each with the opcodes of the variants that share it; those that run most often first."""
-    groups: dict[str, list[int]] = {}
+    groups: dict[tuple[str, tuple[int, ...]], list[int]] = {}
     for opcode, variant in enumerate(program.variants):
         if variant.spec.lane is lane:
-            values = ", ".join(map(str, variant.spec.instance(variant.constants, program.config)[0]))
-            groups.setdefault(variant.spec.template + (f"<{values}>" if values else ""), []).append(opcode)
-    return dict(sorted(groups.items(), key=lambda group: _rank(program.variants[group[1][0]].op)))
+            constants, arguments = variant.spec.instance(variant.constants, program.config)
+            values = ", ".join(map(str, constants))
+            apart = program.target.path == "sm90" and variant.op in _APART
+            code = variant.spec.template + (f"<{values}>" if values else "")
+            groups.setdefault((code, arguments if apart else ()), []).append(opcode)
+    found = [(code, opcodes) for (code, _), opcodes in groups.items()]
+    return sorted(found, key=lambda group: _rank(program.variants[group[1][0]].op))
 
 
 def _rank(op: str) -> int:

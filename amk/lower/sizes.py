@@ -12,8 +12,8 @@ from schedule_ir.layout import ATOM_BYTES, KSTEP, KV_BLOCK, KV_ELEMENT_BYTES, TI
 from schedule_ir.target import Target
 
 BARRIER_BYTES = 8
-REDUCE_WORDS = 20
-"""fp32 per warp in a reduction slot: 16 partial sums, the sum of squares, padding against bank conflicts."""
+REDUCE_ROWS = TILE_ROWS + 1
+"""Of a reduction slot: of each row of a unit the compute warps' partial sums, and their parts of the sum of squares."""
 
 LANE_STATE_BYTES = 320
 """A flag, then two sets of candidates, one per warp and one more, for the choice of a token."""
@@ -24,6 +24,9 @@ PIECE = 2048
 
 MIN_ROUNDS = 3
 """Rounds of gate/up units from which on down is multiplied in pieces."""
+
+LARGE_LAYER = 1_200_000
+"""Bytes of a layer's matrices per SM from which on it is large."""
 
 CONCESSIONS = ((8, 4), (8, 3), (4, 4), (4, 3), (4, 2), (2, 2), (1, 2))
 """(most query heads per attention task, least ring stages), the one that is given up last first."""
@@ -66,7 +69,26 @@ def unit_rows(wanted: int, totals: Iterable[int], knobs: Knobs) -> int:
 def down_rows(graph: ModelGraph, sms: int, knobs: Knobs) -> int:
     """Rows of a unit of down."""
     pieces = all_down_pieces(graph, sms, knobs)
-    return unit_rows(knobs.down_rows, [ksteps(end - begin) for begin, end in pieces], knobs)
+    narrow = _most_rows(graph.hidden, 8, sms) * 5 <= _most_rows(graph.hidden, TILE_ROWS, sms) * 4
+    wanted = knobs.down_rows or (8 if narrow else TILE_ROWS)
+    return unit_rows(wanted, [ksteps(end - begin) for begin, end in pieces], knobs)
+
+
+def _most_rows(rows: int, unit: int, sms: int) -> int:
+    """Of the busiest SM, if units are shared out evenly. Where all SMs have a unit at most, size is no matter."""
+    units = -(-rows // unit)
+    return -(-units // sms) * unit if units > sms else TILE_ROWS
+
+
+def copies_in_flight(graph: ModelGraph, target: Target, knobs: Knobs) -> tuple[int, int]:
+    """(chunks on their way, full slots from which on fewer are).
+
+    Measured on an H200 (docs/design.md): a large layer has few hand-offs for its bytes, so that deep queues pay.
+    """
+    attention = (2 * graph.heads + 2 * graph.kv_heads) * graph.head_dim
+    layer_bytes = 2 * graph.hidden * (attention + 3 * graph.intermediate)
+    large = target.path == "sm90" and layer_bytes >= LARGE_LAYER * target.sms
+    return knobs.in_flight or (4 if large else 3), knobs.stocked or (6 if large else 4)
 
 
 def all_down_pieces(graph: ModelGraph, sms: int, knobs: Knobs) -> list[tuple[int, int]]:
@@ -141,11 +163,16 @@ def _atoms_of_narrow(graph: ModelGraph, sms: int, knobs: Knobs) -> list[int]:
     matrices = [
         (knobs.qkv_rows, [ksteps(graph.hidden)]),
         (knobs.o_rows, [ksteps(graph.heads * graph.head_dim)]),
-        (knobs.down_rows, pieces),
+        (down_rows(graph, sms, knobs), pieces),
     ]
     return [
         total // 2 for wanted, totals in matrices if unit_rows(wanted, totals, knobs) < TILE_ROWS for total in totals
     ]
+
+
+def reduce_slot_bytes(warps: int) -> int:
+    """Bytes of a reduction slot: a row is fp32 of two halves of the warps, each padded to 16 bytes."""
+    return REDUCE_ROWS * 2 * ceil_to(warps // 2 * 4, 16)
 
 
 def shared_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str) -> SharedMemory:
@@ -170,7 +197,7 @@ def shared_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str
         activation=warps * per_warp * 64,
         residual=residual_rounds * warps * 32 * 8,
         scratch=ceil_to(head_dim * 32 + block // 2 + partial_bytes(warps, queries, graph.head_dim), 128),
-        reduce=ceil_to(knobs.reduce_slots * (warps * REDUCE_WORDS * 4 + 2 * BARRIER_BYTES), 128),
+        reduce=ceil_to(knobs.reduce_slots * (reduce_slot_bytes(warps) + 2 * BARRIER_BYTES), 128),
         accumulators=parked * warps * TILE_ROWS * 4,
     )
     free = target.smem_bytes - fixed.total

@@ -20,7 +20,7 @@ constexpr int kKvElementBytes = 2;
 constexpr int kComputeWarps = 8;
 constexpr int kActivationKsteps = 8;
 constexpr int kSlotBytes = 2048;
-constexpr int kRingStages = 107;
+constexpr int kRingStages = 108;
 constexpr int kReduceSlots = 4;
 constexpr int kInFlight = 3;
 constexpr int kInFlightLow = 2;
@@ -28,13 +28,13 @@ constexpr int kStocked = 4;
 constexpr int kPrefetchChunks = 10;
 constexpr int kPrefetchClocks = 21;
 constexpr int kRingOffset = 0;
-constexpr int kActivationOffset = 219136;
-constexpr int kResidualOffset = 219648;
-constexpr int kScratchOffset = 221696;
-constexpr int kReduceOffset = 225408;
-constexpr int kAccumulatorsOffset = 228096;
-constexpr int kBarriersOffset = 228608;
-constexpr int kProductUnroll = 2;
+constexpr int kActivationOffset = 221184;
+constexpr int kResidualOffset = 221696;
+constexpr int kScratchOffset = 223744;
+constexpr int kReduceOffset = 227456;
+constexpr int kAccumulatorsOffset = 229760;
+constexpr int kBarriersOffset = 230272;
+constexpr int kProductUnroll = 4;
 constexpr int kScoreUnroll = 8;
 constexpr int kValueShares = 1;
 constexpr float kNormEps = 1e-05f;
@@ -53,15 +53,18 @@ __device__ __forceinline__ float logit_of(float logit) { return (tanhf(__fdivide
 #include "megakernel.cuh"
 namespace amk {
 struct Program {
-  static __device__ __forceinline__ Copy stream(StreamLane& lane, const Task& task) {
-    if ((0x22002u >> task.opcode()) & 1) { return CopyTape::run(lane, task, task.opcode() == 13 ? 3 : task.opcode() == 17 ? 2 : 4, task.opcode() == 13 ? 3 : task.opcode() == 17 ? 2 : 4); }
+  static __device__ __forceinline__ bool stream(StreamLane& lane, const Task& task) {
+    if ((0x2u >> task.opcode()) & 1) { return CopyTape::run(lane, task, 4, 4); }
+    if ((0x2000u >> task.opcode()) & 1) { return CopyTape::run(lane, task, 3, 3); }
+    if ((0x20000u >> task.opcode()) & 1) { return CopyTape::run(lane, task, 2, 2); }
     if ((0x80010u >> task.opcode()) & 1) { return CopyKv::run(lane, task, task.opcode() == 19 ? 0 : 32); }
     if ((0x800000u >> task.opcode()) & 1) { return KvAcquire::run(lane, task); }
-    return {};
+    return true;
   }
   static __device__ __forceinline__ void compute(ComputeLane& lane, const Task& task) {
     if ((0x4u >> task.opcode()) & 1) { Gemv<4, 0>::run(lane, task, 1, 0, 0, 0); return; }
-    if ((0xc000u >> task.opcode()) & 1) { Gemv<3, 0>::run(lane, task, 1, 0, (0x2u >> (task.opcode() - 14)) & 1, 1); return; }
+    if ((0x4000u >> task.opcode()) & 1) { Gemv<3, 0>::run(lane, task, 1, 0, 0, 1); return; }
+    if ((0x8000u >> task.opcode()) & 1) { Gemv<3, 0>::run(lane, task, 1, 0, 1, 1); return; }
     if ((0x40000u >> task.opcode()) & 1) { Gemv<2, 0>::run(lane, task, 1, 0, 1, 0); return; }
     if ((0x200u >> task.opcode()) & 1) { AddPostNorm<4, 1, 64>::run(lane, task); return; }
     if ((0x80u >> task.opcode()) & 1) { Gather<4, 64>::run(lane, task); return; }
@@ -74,7 +77,9 @@ struct Program {
     if ((0x4000000u >> task.opcode()) & 1) { Sample::run(lane, task); return; }
   }
   static __device__ __forceinline__ bool epilogue(EpilogueLane& lane, const Task& task) {
-    if ((0x508u >> task.opcode()) & 1) { return Publish::run(lane, task, (0x81u >> (task.opcode() - 3)) & 1, (0x80u >> (task.opcode() - 3)) & 1, 0, 0); }
+    if ((0x8u >> task.opcode()) & 1) { return Publish::run(lane, task, 1, 0, 0, 0); }
+    if ((0x100u >> task.opcode()) & 1) { return Publish::run(lane, task, 0, 0, 0, 0); }
+    if ((0x400u >> task.opcode()) & 1) { return Publish::run(lane, task, 1, 1, 0, 0); }
     if ((0x400000u >> task.opcode()) & 1) { return KvRelease::run(lane, task); }
     if ((0x1000000u >> task.opcode()) & 1) { return Head::run(lane, task); }
     if ((0x2000000u >> task.opcode()) & 1) { return PublishBest::run(lane, task); }

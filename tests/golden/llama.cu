@@ -32,9 +32,9 @@ constexpr int kActivationOffset = 221184;
 constexpr int kResidualOffset = 221696;
 constexpr int kScratchOffset = 223744;
 constexpr int kReduceOffset = 227456;
-constexpr int kAccumulatorsOffset = 230144;
-constexpr int kBarriersOffset = 230144;
-constexpr int kProductUnroll = 2;
+constexpr int kAccumulatorsOffset = 229760;
+constexpr int kBarriersOffset = 229760;
+constexpr int kProductUnroll = 4;
 constexpr int kScoreUnroll = 8;
 constexpr int kValueShares = 1;
 constexpr float kNormEps = 1e-05f;
@@ -44,7 +44,7 @@ constexpr float kResidualMultiplier = 1.0f;
 __device__ __forceinline__ int split_rows(int pos) { return max(64, (((pos + (48 - 1)) / 48) * 16)); }
 __device__ __forceinline__ int window_first(int pos, int window) { return max(0, ((pos + 1) - window)); }
 __device__ __forceinline__ int window_edge(int pos, int split, int window) { return (((max(0, ((pos + 1) - window)) / 16) * 16) + ((((((pos - ((max(0, ((pos + 1) - window)) / 16) * 16)) + (16 - 1)) / 16) * split) / max(1, ((pos + (max(64, (((pos + (48 - 1)) / 48) * 16)) - 1)) / max(64, (((pos + (48 - 1)) / 48) * 16))))) * 16)); }
-__device__ __forceinline__ float activation(float gate) { return __fdividef(gate, (__expf((0 - gate)) + 1.0f)); }
+__device__ __forceinline__ float activation(float gate) { return __fdividef(gate, (exp_fast((0 - gate)) + 1.0f)); }
 __device__ __forceinline__ float gated(float activated, float up) { return (activated * up); }
 __device__ __forceinline__ float score(float raw) { return raw; }
 __device__ __forceinline__ float logit_of(float logit) { return logit; }
@@ -53,11 +53,12 @@ __device__ __forceinline__ float logit_of(float logit) { return logit; }
 #include "megakernel.cuh"
 namespace amk {
 struct Program {
-  static __device__ __forceinline__ Copy stream(StreamLane& lane, const Task& task) {
-    if ((0x2002u >> task.opcode()) & 1) { return CopyTape::run(lane, task, task.opcode() == 13 ? 8 : 4, task.opcode() == 13 ? 8 : 4); }
+  static __device__ __forceinline__ bool stream(StreamLane& lane, const Task& task) {
+    if ((0x2u >> task.opcode()) & 1) { return CopyTape::run(lane, task, 4, 4); }
+    if ((0x2000u >> task.opcode()) & 1) { return CopyTape::run(lane, task, 8, 8); }
     if ((0x10u >> task.opcode()) & 1) { return CopyKv::run(lane, task, 0); }
     if ((0x10000u >> task.opcode()) & 1) { return KvAcquire::run(lane, task); }
-    return {};
+    return true;
   }
   static __device__ __forceinline__ void compute(ComputeLane& lane, const Task& task) {
     if ((0x4u >> task.opcode()) & 1) { Gemv<4, 0>::run(lane, task, 1, 0, 0, 0); return; }
@@ -72,7 +73,9 @@ struct Program {
     if ((0x80000u >> task.opcode()) & 1) { Sample::run(lane, task); return; }
   }
   static __device__ __forceinline__ bool epilogue(EpilogueLane& lane, const Task& task) {
-    if ((0x508u >> task.opcode()) & 1) { return Publish::run(lane, task, (0x81u >> (task.opcode() - 3)) & 1, (0x80u >> (task.opcode() - 3)) & 1, 0, 0); }
+    if ((0x8u >> task.opcode()) & 1) { return Publish::run(lane, task, 1, 0, 0, 0); }
+    if ((0x100u >> task.opcode()) & 1) { return Publish::run(lane, task, 0, 0, 0, 0); }
+    if ((0x400u >> task.opcode()) & 1) { return Publish::run(lane, task, 1, 1, 0, 0); }
     if ((0x8000u >> task.opcode()) & 1) { return KvRelease::run(lane, task); }
     if ((0x20000u >> task.opcode()) & 1) { return Head::run(lane, task); }
     if ((0x40000u >> task.opcode()) & 1) { return PublishBest::run(lane, task); }

@@ -16,7 +16,7 @@ from validator.report import Violation
 BARRIER_BYTES = 8
 FLAG_BYTES = 64
 CANDIDATE_BYTES = 8
-REDUCE_WORDS = 20
+REDUCE_ROWS = 17
 LINE = 16
 TAPE = ("copy_tape", *MULTIPLIES)
 
@@ -66,7 +66,7 @@ def _slots(columns: Columns) -> list[str]:
     needed = {
         "ring": config["ring_stages"] * config["slot_bytes"],
         "barriers": 2 * BARRIER_BYTES * config["ring_stages"] + state,
-        "reduce": slots * (warps * REDUCE_WORDS * 4 + 2 * BARRIER_BYTES),
+        "reduce": slots * (REDUCE_ROWS * 2 * -(-warps // 2 // 4) * LINE + 2 * BARRIER_BYTES),
     }
     broken = []
     for name, need in needed.items():

@@ -82,6 +82,7 @@ inline void cp_async_mbarrier_arrive_noinc_shared_b64(u32 barrier) { copy_async_
 // --- arithmetic ---
 
 inline float flushed(float x) { return std::fabs(x) < 0x1p-126f ? std::copysign(0.f, x) : x; }
+inline void rsqrt_approx_ftz_f32(float& y, float x) { y = 1.f / std::sqrt(flushed(x)); }
 inline void ex2_approx_ftz_f32(float& y, float x) { y = flushed(std::exp2(flushed(x))); }
 inline void cvt_rn_bf16x2_f32(u32& packed, float high, float low) { packed = to_bf16(high) << 16 | to_bf16(low); }
 inline void cvt_rn_f16x2_f32(u32& packed, float high, float low) { packed = to_fp16(high) << 16 | to_fp16(low); }
