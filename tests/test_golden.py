@@ -6,8 +6,8 @@ After a change that is meant: pytest tests/test_golden.py --update-golden
 from __future__ import annotations
 
 import difflib
-import re
 import json
+import re
 from pathlib import Path
 from typing import Any
 
