@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Searches for a faster schedule of a well-known shape, with random weights, at 4,096 positions.
+"""Searches for a faster schedule of a well-known shape, random weights, 4,096 positions: at the last, of SmolLM2 at the
+first ones too.
 
     benchmarks/search_shape.py SHAPE FOLDER MINUTES [options of amk research run]
     benchmarks/search_shape.py SHAPE FOLDER prepare [options of amk research prepare]
@@ -19,7 +20,9 @@ from pathlib import Path
 
 from run_h200 import COMMON, HERE, SEED
 
-WHAT = ("--random-weights", str(SEED), "--max-seq", "4096", "--position", "4032")
+WHAT = ("--random-weights", str(SEED), "--max-seq", "4096")
+POSITIONS = {"smollm2-135m": ("--position", "0", "--position", "4032")}
+LAST = ("--position", "4032")
 
 
 def main(shape: str, place: str, how: str, *options: str) -> None:
@@ -30,10 +33,11 @@ def main(shape: str, place: str, how: str, *options: str) -> None:
     model, search = Path(place, shape), Path(place, "search")
     model.mkdir(parents=True, exist_ok=True)
     (model / "config.json").write_text(json.dumps(COMMON | shapes[shape]))
+    options = (*WHAT, *POSITIONS.get(shape, LAST), *options)
     if how in ("prepare", "serve"):
-        command = [sys.executable, "-m", "amk", "research", how, str(model), "--out", str(search), *WHAT, *options]
+        command = [sys.executable, "-m", "amk", "research", how, str(model), "--out", str(search), *options]
     else:
-        command = [str(HERE.parent / "scripts" / "nightly"), str(search), how, str(model), *WHAT, *options]
+        command = [str(HERE.parent / "scripts" / "nightly"), str(search), how, str(model), *options]
     path = os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     os.execvpe(command[0], command, {**os.environ, "PYTHONPATH": path, "PYTHON": sys.executable})
 
