@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +18,7 @@ import pytest
 from amk.bench.run import POSITIONS
 from amk.cost.calibration import load
 from amk.model.walker import walk
+from amk.runtime.machine import Launch, LaunchResult
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -138,3 +142,49 @@ def test_fit_recovers_constants(monkeypatch: pytest.MonkeyPatch) -> None:
         point["ms"] = fit.play(plan, wanted, 4.59e12).token_us / 1e3
     found = fit.fit(plans, points, 4.59e12)
     assert abs(fit.residuals(plans, points, 4.59e12, found)).max() < 0.01
+
+
+class Recorded:
+    """A machine that notes which kernel it was given, and takes as long as its cubin is."""
+
+    last_launch_ms = 0.0
+
+    def __init__(self) -> None:
+        self.kernels: list[bytes] = []
+
+    def use_kernel(self, cubin: bytes, shared_bytes: int) -> None:
+        assert shared_bytes > 0
+        self.kernels.append(cubin)
+
+    def run(self, launch: Launch, _: Callable[[int], None]) -> LaunchResult:
+        self.last_launch_ms = 64.0 * len(self.kernels[-1])
+        return LaunchResult([self.kernels[-1][0]] * launch.steps, None, launch.steps, "length")
+
+
+def test_kernels_of_the_same_tables_are_timed_turn_about(tmp_path: Path) -> None:
+    kernels = script("kernels")
+    (tmp_path / "model").mkdir()
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": 99,
+    }
+    (tmp_path / "model" / "config.json").write_text(json.dumps(kernels.COMMON | sizes))
+    options = argparse.Namespace(positions=[0], gpu="h200")
+    names = [str(ROOT), f"{ROOT}:in_flight=5,stocked=2", f"{ROOT}:compute_warps=4"]
+    built = [kernels.build(name, tmp_path / "model", tmp_path / str(i), options) for i, name in enumerate(names)]
+    same, others = kernels.of_the_same_tables(built)
+    assert ([kernel.name for kernel in same], [kernel.name for kernel in others]) == (names[:2], names[2:])
+    assert same[0].artifact.cubin != same[1].artifact.cubin
+    for kernel, cubin in zip(same, (b"aa", b"bbb"), strict=True):
+        kernel.artifact = replace(kernel.artifact, cubin=cubin)
+    machine = Recorded()
+    kernels.time_kernels(machine, same, [0, 8], 2)
+    assert machine.kernels == [b"aa", b"bbb"] * 2
+    assert [kernel.times for kernel in same] == [{0: [2.0] * 6, 8: [2.0] * 6}, {0: [3.0] * 6, 8: [3.0] * 6}]
+    first, second = kernels.rows(same)
+    assert first.endswith("0: 2.0000 (2.0000) 8: 2.0000 (2.0000)")
+    assert second.endswith("0: 3.0000 (3.0000) 8: 3.0000 (3.0000) other tokens")
+    assert [row["same_tokens"] for row in kernels.to_json("x", same, {})["results"]] == [True, False]

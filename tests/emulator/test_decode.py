@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -40,6 +41,16 @@ def test_tokens_logits_and_rows(name: str, folder: Path) -> None:
     rows, wanted_rows = (x.rows.reshape(-1, x.rows.shape[-1]) for x in (results[0], wanted))
     assert relative_error(rows, wanted_rows) < BOUNDS[case.kv_dtype]
     assert all(result.same_bits(results[0]) for result in results[1:])
+
+
+def test_another_kernel_over_the_same_weights_changes_no_bit(folder: Path) -> None:
+    model = CASES["llama"].model()
+    program = CASES["llama"].program(model)
+    config = {**program.config, "in_flight": 1, "in_flight_low": 1, "stocked": 0}
+    other = library_of(replace(program, config=config), folder)
+    with emulated(program, model, library_of(program, folder), 0) as machine:
+        machine.use_kernel(str(other).encode(), program.config["shared_bytes"])
+        assert decode(machine).same_bits(decoded("llama", folder, 0))
 
 
 def test_injected_delays_and_a_timeline_change_no_bit(folder: Path) -> None:

@@ -116,6 +116,15 @@ class CudaMachine:
         self._use()
         return read_kv(self.program, self.kv_address, begin, end)
 
+    def use_kernel(self, cubin: bytes, shared_bytes: int) -> None:
+        """Launch another kernel from now on, over the weights that are loaded. It must be one of the same tables.
+
+        Raises DeviceError if it does not fit an SM with its `shared_bytes`.
+        """
+        self._use()
+        module = self._own(driver().cuModuleUnload, call(driver().cuModuleLoadData, cubin))
+        self._open_kernel(module, shared_bytes)
+
     def close(self) -> None:
         """Free the GPU memory."""
         if self._context is None:
@@ -155,16 +164,21 @@ class CudaMachine:
         cuda = driver()
         self._check_memory()
         module = self._own(cuda.cuModuleUnload, call(cuda.cuModuleLoadData, cubin))
-        self._kernel = call(cuda.cuModuleGetFunction, module, KERNEL_NAME.encode())
-        attribute = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        call(cuda.cuFuncSetAttribute, self._kernel, attribute, self.program.config["shared_bytes"])
-        self._check_resident()
+        self._open_kernel(module, self.program.config["shared_bytes"])
         self._stream = self._own(cuda.cuStreamDestroy, call(cuda.cuStreamCreate, 0))
         self._events = [self._own(cuda.cuEventDestroy, call(cuda.cuEventCreate, 0)) for _ in range(2)]
         weights = WeightLoader(self.program, self.model, module, self._memory)
         weights.load(progress)
         self._params = self._make_params(tables, weights)
         self.reset(0)
+
+    def _open_kernel(self, module: Any, shared_bytes: int) -> None:
+        cuda = driver()
+        self._shared_bytes = shared_bytes
+        self._kernel = call(cuda.cuModuleGetFunction, module, KERNEL_NAME.encode())
+        attribute = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        call(cuda.cuFuncSetAttribute, self._kernel, attribute, shared_bytes)
+        self._check_resident()
 
     def _own(self, destroy: Any, handle: Any) -> Any:
         """A handle that `close` destroys: the context, and what lives in it, may outlive this machine."""
@@ -188,7 +202,7 @@ class CudaMachine:
 
     def _check_resident(self) -> None:
         """A cooperative grid must be resident as a whole, or its CTAs would wait for ones that never start."""
-        cuda, shared = driver(), self.program.config["shared_bytes"]
+        cuda, shared = driver(), self._shared_bytes
         per_sm = call(cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor, self._kernel, self._threads(), shared)
         if per_sm < 1:
             raise DeviceError(
@@ -258,7 +272,7 @@ class CudaMachine:
         call(cuda.cuEventRecord, self._events[0], self._stream)
         call(
             cuda.cuLaunchCooperativeKernel, self._kernel, self.program.sms, 1, 1, self._threads(), 1, 1,
-            self.program.config["shared_bytes"], self._stream, ctypes.addressof(pointers),
+            self._shared_bytes, self._stream, ctypes.addressof(pointers),
         )  # fmt: skip
         call(cuda.cuEventRecord, self._events[1], self._stream)
         tokens: list[int] = []
