@@ -32,16 +32,12 @@ from amk.bench.provenance import provenance  # noqa: E402
 from amk.device import first_device  # noqa: E402
 from amk.model.source import open_model  # noqa: E402
 from amk.runtime.cuda import CudaMachine  # noqa: E402
+from amk.runtime.cuda.exchange import difference  # noqa: E402
 from amk.runtime.machine import Launch  # noqa: E402
 
 STEPS = 64
 LAUNCHES = 4  # of a turn at a position, the first of them to warm up
 PROMPT = 17
-KERNEL_ONLY = (
-    "in_flight", "in_flight_low", "stocked", "prefetch_chunks", "prefetch_clocks", "ring_stages", "reduce_slots",
-    "shared_bytes",
-)  # fmt: skip
-"""Of the config: nothing but the kernel's own constants follow from them."""
 
 BUILD = """
 import sys
@@ -63,11 +59,6 @@ class Timed:
     times: dict[int, list[float]] = field(default_factory=dict)
     tokens: list[int] = field(default_factory=list)
 
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory that a block of it takes."""
-        return int(self.artifact.tables.header["config"]["shared_bytes"])
-
 
 def main() -> None:
     """Build all, time them turn about, print a row a kernel."""
@@ -79,8 +70,8 @@ def main() -> None:
         (model / "config.json").write_text(json.dumps(COMMON | shapes[options.shape]))
         kernels = [build(name, model, Path(scratch, str(i)), options) for i, name in enumerate(options.kernels)]
         same, others = of_the_same_tables(kernels)
-        for other in others:
-            print(f"{other.name}: other tables than {same[0].name}; time it in a run of its own")
+        for other, changed in others:
+            print(f"{other.name}: another schedule than {same[0].name} ({changed}); time it in a run of its own")
         first = same[0].artifact
         machine = CudaMachine(first.tables, first.cubin, open_model(model, SEED))
         try:
@@ -114,25 +105,17 @@ def build(name: str, model: Path, out: Path, options: argparse.Namespace) -> Tim
     return Timed(name, read_artifact(out))
 
 
-def of_the_same_tables(kernels: list[Timed]) -> tuple[list[Timed], list[Timed]]:
-    """Those that execute the first one's device tables over the same tapes, and the others."""
-    first = tables_of(kernels[0])
-    same = [kernel for kernel in kernels if tables_of(kernel) == first]
-    return same, [kernel for kernel in kernels if kernel not in same]
-
-
-def tables_of(kernel: Timed) -> tuple[bytes, bytes, str]:
-    """What two kernels must agree in: records, their ranges, where the weights lie, and what the host goes by."""
-    tables, config = kernel.artifact.tables, kernel.artifact.tables.header["config"]
-    host = {name: value for name, value in config.items() if name not in KERNEL_ONLY}
-    return tables.records.tobytes(), tables.ranges.tobytes(), json.dumps([tables.header["tiles"], host])
+def of_the_same_tables(kernels: list[Timed]) -> tuple[list[Timed], list[tuple[Timed, str]]]:
+    """Those that run over what is loaded for the first one, and the others with what differs."""
+    changed = [(kernel, difference(kernels[0].artifact.tables, kernel.artifact.tables)) for kernel in kernels]
+    return [k for k, what in changed if what is None], [(k, what) for k, what in changed if what is not None]
 
 
 def time_kernels(machine: CudaMachine, kernels: list[Timed], positions: list[int], turns: int) -> None:
     """Launches of STEPS tokens from each position with each kernel, `turns` times all of them."""
     for turn in range(turns):
         for kernel in kernels:
-            machine.use_kernel(kernel.artifact.cubin, kernel.shared_bytes)
+            machine.use_kernel(kernel.artifact.tables, kernel.artifact.cubin)
             for pos in positions:
                 for launch in range(LAUNCHES):
                     result = machine.run(Launch(pos, [PROMPT], STEPS, 0), lambda _: None)

@@ -19,6 +19,7 @@ from amk.bench.run import POSITIONS
 from amk.cost.calibration import load
 from amk.model.walker import walk
 from amk.runtime.machine import Launch, LaunchResult
+from schedule_ir import Tables
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -152,8 +153,8 @@ class Recorded:
     def __init__(self) -> None:
         self.kernels: list[bytes] = []
 
-    def use_kernel(self, cubin: bytes, shared_bytes: int) -> None:
-        assert shared_bytes > 0
+    def use_kernel(self, tables: Tables, cubin: bytes) -> None:
+        assert tables.header["config"]["shared_bytes"] > 0
         self.kernels.append(cubin)
 
     def run(self, launch: Launch, _: Callable[[int], None]) -> LaunchResult:
@@ -176,7 +177,9 @@ def test_kernels_of_the_same_tables_are_timed_turn_about(tmp_path: Path) -> None
     names = [str(ROOT), f"{ROOT}:in_flight=5,stocked=2", f"{ROOT}:compute_warps=4"]
     built = [kernels.build(name, tmp_path / "model", tmp_path / str(i), options) for i, name in enumerate(names)]
     same, others = kernels.of_the_same_tables(built)
-    assert ([kernel.name for kernel in same], [kernel.name for kernel in others]) == (names[:2], names[2:])
+    assert ([kernel.name for kernel in same], [(kernel.name, changed) for kernel, changed in others]) == (
+        names[:2], [(names[2], "config compute_warps")],
+    )  # fmt: skip
     assert same[0].artifact.cubin != same[1].artifact.cubin
     for kernel, cubin in zip(same, (b"aa", b"bbb"), strict=True):
         kernel.artifact = replace(kernel.artifact, cubin=cubin)

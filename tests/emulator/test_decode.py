@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from amk.emit.source import TRACE_EVENTS
+from amk.errors import DeviceError
 from amk.runtime.cuda.driver import to_host
 from amk.runtime.machine import Launch
-from schedule_ir import Program
+from schedule_ir import Program, encode
 from schedule_ir.codec import LANES
 from schedule_ir.registry import REGISTRY
 from tests.emulator.cases import CASES
@@ -46,11 +47,14 @@ def test_tokens_logits_and_rows(name: str, folder: Path) -> None:
 def test_another_kernel_over_the_same_weights_changes_no_bit(folder: Path) -> None:
     model = CASES["llama"].model()
     program = CASES["llama"].program(model)
-    config = {**program.config, "in_flight": 1, "in_flight_low": 1, "stocked": 0}
-    other = library_of(replace(program, config=config), folder)
+    other = replace(program, config={**program.config, "in_flight": 1, "in_flight_low": 1, "stocked": 0})
     with emulated(program, model, library_of(program, folder), 0) as machine:
-        machine.use_kernel(str(other).encode(), program.config["shared_bytes"])
+        machine.use_kernel(encode(other), str(library_of(other, folder)).encode())
         assert decode(machine).same_bits(decoded("llama", folder, 0))
+        more = replace(program, config={**program.config, "compute_warps": 2 * program.config["compute_warps"]})
+        for changed, what in ((more, "config compute_warps"), (replace(program, kv_dtype="bf16"), "kv_dtype")):
+            with pytest.raises(DeviceError, match=f"another schedule .{what}."):
+                machine.use_kernel(encode(changed), b"")
 
 
 def test_injected_delays_and_a_timeline_change_no_bit(folder: Path) -> None:

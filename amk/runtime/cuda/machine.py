@@ -16,6 +16,7 @@ from amk.model.rope import PromptTables
 from amk.model.source import Model
 from amk.progress import SILENT, Progress
 from amk.runtime.cuda.driver import Memory, call, driver, to_device, to_host
+from amk.runtime.cuda.exchange import difference
 from amk.runtime.cuda.kv import read_kv
 from amk.runtime.cuda.params import HANG, NOT_FINITE, OVERFLOW, REPORT, Params
 from amk.runtime.cuda.weights import WeightLoader, weight_bytes
@@ -44,6 +45,7 @@ class CudaMachine:
         self, tables: Tables, cubin: bytes, model: Model, progress: Progress = SILENT, device: int = 0
     ) -> None:
         self.program: Program = decode(tables)
+        self._tables = tables
         self.model = model
         self.last_launch_ms = 0.0
         self._opcodes = tables.records[:, 0].copy()
@@ -116,14 +118,17 @@ class CudaMachine:
         self._use()
         return read_kv(self.program, self.kv_address, begin, end)
 
-    def use_kernel(self, cubin: bytes, shared_bytes: int) -> None:
-        """Launch another kernel from now on, over the weights that are loaded. It must be one of the same tables.
+    def use_kernel(self, tables: Tables, cubin: bytes) -> None:
+        """Launch another kernel from now on, over the weights that are loaded.
 
-        Raises DeviceError if it does not fit an SM with its `shared_bytes`.
+        Raises DeviceError if `tables`, those that it executes, are not those that were loaded but for what only a
+        kernel goes by, or if it does not fit an SM.
         """
         self._use()
+        if (changed := difference(self._tables, tables)) is not None:
+            raise DeviceError(f"the kernel is of another schedule ({changed}); load it as a machine of its own")
         module = self._own(driver().cuModuleUnload, call(driver().cuModuleLoadData, cubin))
-        self._open_kernel(module, shared_bytes)
+        self._open_kernel(module, tables.header["config"]["shared_bytes"])
 
     def close(self) -> None:
         """Free the GPU memory."""
