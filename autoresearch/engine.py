@@ -62,6 +62,12 @@ class Engine(Protocol):
     def settle(self, machine: Machine) -> None:
         """Before the first timing: make machines alike that have done different things."""
 
+    def exchangeable(self, first: Build, second: Build) -> bool:
+        """Whether they are two kernels that can run over the same loaded weights."""
+
+    def select(self, build: Build, machine: Machine) -> None:
+        """Have a machine run this build from now on: its own, or one that is exchangeable with it."""
+
     def time(self, build: Build, machine: Machine | None, point: Point) -> float:
         """ms per token at a point of the workload."""
 
@@ -123,6 +129,16 @@ class GpuEngine:
         from autoresearch.kv_fill import fill_kv
 
         fill_kv(machine)
+
+    def exchangeable(self, first: Build, second: Build) -> bool:
+        """Not a build and itself: that comparison is about what loading anew does."""
+        from amk.runtime.cuda.exchange import difference
+
+        return first.cubin != second.cubin and difference(first.tables, second.tables) is None
+
+    def select(self, build: Build, machine: Machine) -> None:
+        """Exchange the kernel."""
+        machine.use_kernel(build.tables, build.cubin)  # type: ignore[attr-defined]
 
     def time(self, build: Build, machine: Machine | None, point: Point) -> float:  # noqa: ARG002
         """Event time of one launch, per token."""
@@ -204,6 +220,13 @@ class ModelEngine:
 
     def settle(self, machine: Machine) -> None:
         """Nothing: no machine is timed."""
+
+    def exchangeable(self, first: Build, second: Build) -> bool:  # noqa: ARG002
+        """Nothing is loaded."""
+        return False
+
+    def select(self, build: Build, machine: Machine) -> None:
+        """Nothing: every side has its own machine."""
 
     def _prediction(self, program: Program, pos: int) -> Prediction:
         if self._predict is None:

@@ -89,7 +89,7 @@ class Rungs:
     def do_against(self, incumbent: dict[str, Any]) -> dict[str, Any]:
         """Compare with this incumbent from now on; lowers and compiles it, and takes no GPU."""
         if incumbent != self.incumbent.spec:
-            self.incumbent.close()
+            self._close_sides()
             self.incumbent = self._side(incumbent)
         _ = self.incumbent.build
         return {}
@@ -171,7 +171,10 @@ class Rungs:
         return {INCUMBENT: self.incumbent, CANDIDATE: self.candidate}
 
     def do_load(self, order: str, shares: list[float]) -> dict[str, Any]:
-        """Load both sides anew, in this order, a spacer of these shares before each, and warm up."""
+        """Load both sides anew, in this order, a spacer of these shares before each, and warm up.
+
+        Sides that differ in nothing but their kernels share what is loaded: then addresses are the same for both.
+        """
         if not self.engine.needs_machine:
             return {}
         sides = [self._sides[who] for who in order]
@@ -184,13 +187,22 @@ class Rungs:
         return {}
 
     def _place(self, sides: list[Side], shares: list[float]) -> None:
-        for held in (*sides, *self._spacers):
-            held.close()
+        self._close_sides()
+        for spacer in self._spacers:
+            spacer.close()
         self._spacers.clear()
         for side, share in zip(sides, shares, strict=True):
             self._spacers.append(self.engine.spacer(share))
+            if side is not sides[0] and self.engine.exchangeable(sides[0].build, side.build):
+                side.machine = sides[0].machine
+                continue
             self._load(side)
             self.engine.settle(self._machine(side))
+
+    def _close_sides(self) -> None:
+        """Both: they may share a machine."""
+        self.candidate.close()
+        self.incumbent.close()
 
     def do_block(self, order: str) -> dict[str, Any]:
         """One pair: every point of the workload, in this order of the sides, as they were loaded last."""
@@ -216,7 +228,8 @@ class Rungs:
                 return
 
     def _row(self, side: Side) -> list[float]:
-        return [self.engine.time(side.build, side.machine, point) for point in self.objective.points]
+        machine = self._machine(side) if self.engine.needs_machine else None
+        return [self.engine.time(side.build, machine, point) for point in self.objective.points]
 
     def do_floors(self) -> dict[str, Any]:
         """Least ms per token at each point of the workload."""
@@ -230,7 +243,8 @@ class Rungs:
         sides = {"candidate": self.candidate, "incumbent": self.incumbent}
         if self.incumbent.machine is None:  # all pairs may be from before a restart
             self.do_load(INCUMBENT + CANDIDATE, [0.0, 0.0])
-        return {name: self.engine.joules_per_token(side.machine, point) for name, side in sides.items()}
+        machines = self._machine if self.engine.needs_machine else lambda _: None
+        return {name: self.engine.joules_per_token(machines(side), point) for name, side in sides.items()}
 
     def do_timeline(self, pos: int) -> dict[str, Any]:
         """Where the candidate's time goes."""
@@ -260,5 +274,7 @@ class Rungs:
             side.machine = self.engine.rig(side.build, self.model).machine()
 
     def _machine(self, side: Side) -> Machine:
+        """The machine that a side was loaded into, with its kernel."""
         assert side.machine is not None
+        self.engine.select(side.build, side.machine)
         return side.machine

@@ -73,7 +73,7 @@ class Side:
         return Build(self.tables, self.program, self.kernel.cubin)
 
     def close(self) -> None:
-        """Let go of the machine; it can be made again."""
+        """Let go of the machine, which the other side may share; it can be made again."""
         machine, self.machine = self.machine, None
         if machine is not None:
             machine.close()

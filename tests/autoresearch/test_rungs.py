@@ -14,7 +14,7 @@ import pytest
 from amk.emit import CompiledKernel
 from amk.errors import DeviceError, RejectedProgramError
 from amk.model.source import Model
-from autoresearch.engine import Build, ModelEngine
+from autoresearch.engine import Build, GpuEngine, ModelEngine
 from autoresearch.errors import IMPROVED, InfrastructureError
 from autoresearch.link import RefusedError
 from autoresearch.rungs import Rungs
@@ -154,11 +154,13 @@ class HeldMachine:
     def __init__(self, rack: Rack, what: Any) -> None:
         if len(rack.held) >= rack.room:
             raise DeviceError("cuMemAlloc failed: out of memory")
-        self.rack, self.what = rack, what
+        self.rack, self.what, self.runs, self.is_open = rack, what, what, True
         rack.held.append(what)
 
     def close(self) -> None:
-        self.rack.held.remove(self.what)
+        if self.is_open:
+            self.rack.held.remove(self.what)
+        self.is_open = False
 
 
 class RackEngine(ModelEngine):
@@ -187,7 +189,18 @@ class RackEngine(ModelEngine):
         self.settled += 1
 
     def joules_per_token(self, machine: Any, point: Any) -> float | None:  # noqa: ARG002
-        return float(machine.what)
+        assert machine.is_open
+        return float(machine.runs)
+
+
+class ExchangingEngine(RackEngine):
+    """One whose kernels run over each other's weights."""
+
+    def exchangeable(self, first: Build, second: Build) -> bool:
+        return first.program.config["in_flight"] != second.program.config["in_flight"]
+
+    def select(self, build: Build, machine: Any) -> None:
+        machine.runs = build.program.config["in_flight"]
 
 
 @pytest.fixture
@@ -233,3 +246,27 @@ def test_a_full_memory_does_without_spacers(facing: Rungs, rack: Rack) -> None:
 def test_energy_loads_what_is_not_loaded(facing: Rungs, rack: Rack) -> None:
     assert facing.call("energy", {}) == {"candidate": 6.0, "incumbent": 3.0}
     assert rack.held == [3, 6]
+
+
+def test_sides_of_the_same_tables_share_what_is_loaded(rack: Rack, facing: Rungs) -> None:
+    facing.engine = engine = ExchangingEngine(rack)
+    facing.call("load", {"order": "BA", "shares": [0.25, 0.5]})
+    assert (rack.held, engine.settled) == ([0.25, 6, 0.5], 1)
+    assert len(facing.call("block", {"order": "ABBA"})["samples"]) == 4
+    assert facing.call("energy", {}) == {"candidate": 6.0, "incumbent": 3.0}
+    facing.call("against", {"incumbent": {"knobs": {**facing.subject.default, "in_flight": 6}}})
+    assert facing.candidate.machine is None, "the machine that both had is closed"
+    facing.call("load", {"order": "AB", "shares": [0.125, 0.75]})
+    assert rack.held == [0.125, 6, 0.75, 6], "a schedule against itself is loaded twice"
+    assert facing.call("energy", {}) == {"candidate": 6.0, "incumbent": 6.0}
+
+
+def test_the_gpu_engine_exchanges_kernels_of_one_schedule(facing: Rungs) -> None:
+    pytest.importorskip("cuda.bindings")
+    three, six = facing.incumbent, facing.candidate
+    engine = GpuEngine()
+    builds = [Build(side.tables, side.program, cubin) for side, cubin in ((three, b"3"), (six, b"6"), (three, b"3"))]
+    assert engine.exchangeable(builds[0], builds[1])
+    assert not engine.exchangeable(builds[0], builds[2])
+    other = facing._side({"knobs": {**facing.subject.default, "compute_warps": 4}})
+    assert not engine.exchangeable(builds[0], Build(other.tables, other.program, b"4"))

@@ -51,6 +51,8 @@ def test_another_kernel_over_the_same_weights_changes_no_bit(folder: Path) -> No
     with emulated(program, model, library_of(program, folder), 0) as machine:
         machine.use_kernel(encode(other), str(library_of(other, folder)).encode())
         assert decode(machine).same_bits(decoded("llama", folder, 0))
+        machine.use_kernel(encode(program), str(library_of(program, folder)).encode())
+        assert decode(machine).same_bits(decoded("llama", folder, 0))
         more = replace(program, config={**program.config, "compute_warps": 2 * program.config["compute_warps"]})
         for changed, what in ((more, "config compute_warps"), (replace(program, kv_dtype="bf16"), "kv_dtype")):
             with pytest.raises(DeviceError, match=f"another schedule .{what}."):

@@ -46,6 +46,7 @@ class CudaMachine:
     ) -> None:
         self.program: Program = decode(tables)
         self._tables = tables
+        self._kernels: dict[bytes, tuple[Any, int]] = {}
         self.model = model
         self.last_launch_ms = 0.0
         self._opcodes = tables.records[:, 0].copy()
@@ -119,16 +120,18 @@ class CudaMachine:
         return read_kv(self.program, self.kv_address, begin, end)
 
     def use_kernel(self, tables: Tables, cubin: bytes) -> None:
-        """Launch another kernel from now on, over the weights that are loaded.
+        """Launch another kernel from now on, over the weights that are loaded; one that was used before at no cost.
 
         Raises DeviceError if `tables`, those that it executes, are not those that were loaded but for what only a
         kernel goes by, or if it does not fit an SM.
         """
         self._use()
-        if (changed := difference(self._tables, tables)) is not None:
-            raise DeviceError(f"the kernel is of another schedule ({changed}); load it as a machine of its own")
-        module = self._own(driver().cuModuleUnload, call(driver().cuModuleLoadData, cubin))
-        self._open_kernel(module, tables.header["config"]["shared_bytes"])
+        if cubin not in self._kernels:
+            if (changed := difference(self._tables, tables)) is not None:
+                raise DeviceError(f"the kernel is of another schedule ({changed}); load it as a machine of its own")
+            module = self._own(driver().cuModuleUnload, call(driver().cuModuleLoadData, cubin))
+            self._kernels[cubin] = self._open_kernel(module, tables.header["config"]["shared_bytes"])
+        self._kernel, self._shared_bytes = self._kernels[cubin]
 
     def close(self) -> None:
         """Free the GPU memory."""
@@ -169,7 +172,8 @@ class CudaMachine:
         cuda = driver()
         self._check_memory()
         module = self._own(cuda.cuModuleUnload, call(cuda.cuModuleLoadData, cubin))
-        self._open_kernel(module, self.program.config["shared_bytes"])
+        self._kernels[cubin] = self._open_kernel(module, self.program.config["shared_bytes"])
+        self._kernel, self._shared_bytes = self._kernels[cubin]
         self._stream = self._own(cuda.cuStreamDestroy, call(cuda.cuStreamCreate, 0))
         self._events = [self._own(cuda.cuEventDestroy, call(cuda.cuEventCreate, 0)) for _ in range(2)]
         weights = WeightLoader(self.program, self.model, module, self._memory)
@@ -177,13 +181,14 @@ class CudaMachine:
         self._params = self._make_params(tables, weights)
         self.reset(0)
 
-    def _open_kernel(self, module: Any, shared_bytes: int) -> None:
+    def _open_kernel(self, module: Any, shared_bytes: int) -> tuple[Any, int]:
+        """(the module's kernel, the shared memory that it takes)."""
         cuda = driver()
-        self._shared_bytes = shared_bytes
-        self._kernel = call(cuda.cuModuleGetFunction, module, KERNEL_NAME.encode())
+        kernel = call(cuda.cuModuleGetFunction, module, KERNEL_NAME.encode())
         attribute = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        call(cuda.cuFuncSetAttribute, self._kernel, attribute, shared_bytes)
-        self._check_resident()
+        call(cuda.cuFuncSetAttribute, kernel, attribute, shared_bytes)
+        self._check_resident(kernel, shared_bytes)
+        return kernel, shared_bytes
 
     def _own(self, destroy: Any, handle: Any) -> Any:
         """A handle that `close` destroys: the context, and what lives in it, may outlive this machine."""
@@ -205,10 +210,9 @@ class CudaMachine:
                 f"{total / 2**30:.2f} GiB free; free some or build with a smaller --max-seq"
             )
 
-    def _check_resident(self) -> None:
+    def _check_resident(self, kernel: Any, shared: int) -> None:
         """A cooperative grid must be resident as a whole, or its CTAs would wait for ones that never start."""
-        cuda, shared = driver(), self._shared_bytes
-        per_sm = call(cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor, self._kernel, self._threads(), shared)
+        per_sm = call(driver().cuOccupancyMaxActiveBlocksPerMultiprocessor, kernel, self._threads(), shared)
         if per_sm < 1:
             raise DeviceError(
                 f"the kernel ({self._threads()} threads, {shared} bytes shared) does not fit an SM; rebuild"
