@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from amk.emit import CompiledKernel, compile_cubin, emit_source
 from amk.errors import DeviceError
@@ -20,6 +20,9 @@ from autoresearch.workload import Point
 from schedule_ir import Tables
 from schedule_ir.program import Program
 from schedule_ir.target import Target
+
+if TYPE_CHECKING:
+    from amk.runtime.cuda import CudaMachine
 
 ENERGY_SECONDS = 1.5
 SHOWN = 10
@@ -138,14 +141,13 @@ class GpuEngine:
 
     def select(self, build: Build, machine: Machine) -> None:
         """Exchange the kernel."""
-        machine.use_kernel(build.tables, build.cubin)  # type: ignore[attr-defined]
+        _on_gpu(machine).use_kernel(build.tables, build.cubin)
 
     def time(self, build: Build, machine: Machine | None, point: Point) -> float:  # noqa: ARG002
         """Event time of one launch, per token."""
         result = _decode(machine, point)
         assert machine is not None
-        elapsed: float = machine.last_launch_ms  # type: ignore[attr-defined]
-        return elapsed / result
+        return _on_gpu(machine).last_launch_ms / result
 
     def clocks(self) -> tuple[dict[str, Any], bool]:
         """From NVML."""
@@ -188,6 +190,11 @@ class GpuEngine:
         waits = sorted(summary["hand_offs"], key=lambda row: -row["times"] * row["wait_us"])
         longest = {"lanes": lanes[:SHOWN], "hand_offs": waits[:SHOWN]}
         return {"available": True, "pos": pos, "token_us": summary["token_us"], **longest}
+
+
+def _on_gpu(machine: Machine) -> CudaMachine:
+    """What the GPU engine's rigs load."""
+    return cast("CudaMachine", machine)
 
 
 def _decode(machine: Machine | None, point: Point) -> int:

@@ -20,6 +20,7 @@ from tests.autoresearch.helpers import settings, supervisor, write_script
 
 AGENT = Path(__file__).parent / "agent.py"
 SERVER = Path(__file__).parent / "mcp_night.py"
+LISTED = Path(__file__).parents[2] / "benchmarks" / "propose.py"
 
 
 @pytest.fixture
@@ -27,11 +28,11 @@ def made(tmp_path: Path) -> Supervisor:
     return supervisor(tmp_path, write_script(tmp_path), settings(trials=4))
 
 
-def drive(made: Supervisor, mode: str) -> tuple[str, int]:
+def drive(made: Supervisor, *arguments: str, agent: Path = AGENT) -> tuple[str, int]:
     """A night driven by the agent; (why it ended, exit code)."""
     with made.night():
         made.prelude()
-        reason = serve_process([sys.executable, str(AGENT), mode], Desk(made, "agent"), made.over)
+        reason = serve_process([sys.executable, str(agent), *arguments], Desk(made, "agent"), made.over)
         return reason, made.finish().exit_code
 
 
@@ -41,6 +42,13 @@ def test_an_agent_finds_an_improvement(made: Supervisor) -> None:
     assert (made.incumbent.setting or {})["in_flight"] == 8
     proposers = {trial.proposer for trial in made.study.history.trials.values()}
     assert proposers == {"default", "agent"}
+
+
+def test_listed_settings_are_submitted_in_order(made: Supervisor) -> None:
+    reason, code = drive(made, "stocked=8", "in_flight=99", "in_flight=8,stocked=8", agent=LISTED)
+    assert (reason, code) == ("the agent ended", IMPROVED)
+    trials = list(made.study.history.trials.values())[1:]
+    assert [(t.setting["stocked"], t.setting["in_flight"]) for t in trials if t.setting] == [(8, 5), (8, 8)]
 
 
 @pytest.mark.parametrize(("mode", "words"), [("garbage", "100 requests in a row"), ("flood", "the agent ended")])
