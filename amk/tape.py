@@ -114,7 +114,15 @@ def row_table(tiles: TensorTiles | PackedVector, tensor_index: int) -> I32:
 
     Packed rows are those of every unit of tiles; for a bias vector, as many as its matrix has.
     """
-    table = np.full(_packed_rows(tiles), PADDING, np.int32)
+    if isinstance(tiles, PackedVector):
+        return _whole_table(tiles, tensor_index, _packed_rows(tiles))
+    begin, end = tiles.first_row, tiles.first_row + len(tiles.sms) * tiles.unit_rows
+    return _whole_table(tiles, tensor_index, max(end, _packed_rows(tiles)))[begin:end]
+
+
+def _whole_table(tiles: TensorTiles | PackedVector, tensor_index: int, length: int) -> I32:
+    """That of a whole matrix, padded to `length`."""
+    table = np.full(length, PADDING, np.int32)
     rows = tiles.rows[tensor_index]
     if tiles.interleaved:
         each = TILE_ROWS // len(tiles.tensors)
@@ -128,8 +136,6 @@ def row_table(tiles: TensorTiles | PackedVector, tensor_index: int) -> I32:
 
 
 def _packed_rows(tiles: TensorTiles | PackedVector) -> int:
-    if isinstance(tiles, TensorTiles):
-        return len(tiles.sms) * tiles.unit_rows
     each = TILE_ROWS // len(tiles.tensors) if tiles.interleaved else TILE_ROWS
     rows = max(tiles.rows) if tiles.interleaved else sum(tiles.rows)
     return -(-rows // each) * TILE_ROWS

@@ -21,7 +21,7 @@ from schedule_ir.program import Buffer, PackedVector, Program, Section, Space, T
 from schedule_ir.registry import REGISTRY
 from schedule_ir.target import Target
 
-FORMAT = 2
+FORMAT = 3
 LANES = (Lane.STREAM, Lane.COMPUTE, Lane.EPILOGUE)
 SECTIONS = (Section.BODY, Section.HEAD)
 
@@ -197,6 +197,7 @@ def _tiles(data: Mapping[str, Any]) -> TensorTiles:
         sms=tuple(_integer(s) for s in data["sms"]),
         offsets=tuple(_integer(o) for o in data["offsets"]),
         unit_rows=_integer(data["unit_rows"]),
+        first_row=_integer(data["first_row"]),
     )
 
 

@@ -70,8 +70,8 @@ class Task:
 
 @dataclass(frozen=True)
 class TensorTiles:
-    """Where a matrix lies in the tapes: unit `u` (`unit_rows` packed rows) starts at atom `offsets[u]` of the tape of
-    `sms[u]`.
+    """Where a matrix, or a band of its packed rows, lies in the tapes: unit `u`, of `unit_rows` packed rows from
+    `first_row` + `u` * `unit_rows` on, starts at atom `offsets[u]` of the tape of `sms[u]`.
 
     The packed rows are those of `tensors` (checkpoint names, with `rows[i]` rows each): stacked one tensor after the
     other, or `interleaved`, 16 / len(tensors) rows of each per unit; padded with zero rows to whole units. A unit
@@ -88,6 +88,7 @@ class TensorTiles:
     sms: tuple[int, ...]
     offsets: tuple[int, ...]
     unit_rows: int = TILE_ROWS
+    first_row: int = 0
 
     @property
     def atoms(self) -> int:

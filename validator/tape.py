@@ -13,8 +13,8 @@ from validator.columns import Columns, Ints
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """All units of all matrices: `tile` numbers the matrix, `unit` the unit in it, of so many rows and atoms; sorted by
-    place on the tapes.
+    """All units of all tile tables: `tile` numbers the table, `unit` the unit in it, of so many atoms, and of `rows`
+    packed rows of the matrix from `first_row` on; sorted by place on the tapes.
     """
 
     tile: Ints
@@ -23,6 +23,7 @@ class Units:
     offset: Ints
     atoms: Ints
     rows: Ints
+    first_row: Ints
 
 
 def packed_rows(rows: tuple[int, ...], interleaved: bool) -> int:
@@ -31,8 +32,8 @@ def packed_rows(rows: tuple[int, ...], interleaved: bool) -> int:
 
 
 def shape_problem(tiles: TensorTiles) -> str | None:
-    """Theorem: a matrix has as many units as its rows need, each of the k-steps that its columns need; a unit of 8 rows
-    has two whole halves of K, and is not of interleaved tensors.
+    """Theorem: units begin at a row of the matrix, each has the k-steps that its columns need; a unit of 8 rows has two
+    whole halves of K, and is not of interleaved tensors. (That they are all rows, once, is rule 12.)
     """
     begin, end = tiles.columns
     if tiles.unit_rows not in UNIT_ROWS or (tiles.unit_rows < TILE_ROWS and (tiles.ksteps % 2 or tiles.interleaved)):
@@ -42,8 +43,13 @@ def shape_problem(tiles: TensorTiles) -> str | None:
         return f"matrix {tiles.name!r}: rows {tiles.rows} do not fit its tensors {tiles.tensors}"
     if not 0 <= begin < end or ksteps(end - begin) != tiles.ksteps:
         return f"matrix {tiles.name!r}: columns [{begin}, {end}) do not make {tiles.ksteps} k-steps"
-    if len(tiles.sms) != len(tiles.offsets) or len(tiles.sms) != -(-rows // tiles.unit_rows):
-        return f"matrix {tiles.name!r}: {rows} packed rows do not make {len(tiles.sms)} units"
+    last = tiles.first_row + (len(tiles.sms) - 1) * tiles.unit_rows
+    if len(tiles.sms) != len(tiles.offsets) or not tiles.sms or not 0 <= tiles.first_row <= last < rows:
+        return (
+            f"matrix {tiles.name!r}: {rows} packed rows do not make {len(tiles.sms)} units from row {tiles.first_row}"
+        )
+    if tiles.first_row % (TILE_ROWS if tiles.interleaved else 1):
+        return f"matrix {tiles.name!r}: row {tiles.first_row} is within a unit of interleaved tensors"
     if tiles.interleaved and (len(tiles.rows) != 2 or len(set(tiles.rows)) != 1):
         return f"matrix {tiles.name!r}: two tensors of equally many rows can be interleaved, not {tiles.rows}"
     return None
@@ -59,11 +65,12 @@ def units(columns: Columns) -> Units:
         np.concatenate([np.array(getattr(t, name), np.int64) for t in tiles]) if tiles else np.zeros(0, np.int64)
         for name in ("sms", "offsets")
     )
-    atoms, rows = (
-        np.repeat(np.array([getattr(t, name) for t in tiles], np.int64), counts) for name in ("atoms", "unit_rows")
+    atoms, rows, begins = (
+        np.repeat(np.array([getattr(t, name) for t in tiles], np.int64), counts)
+        for name in ("atoms", "unit_rows", "first_row")
     )
     order = np.lexsort((offset, sm))
-    return Units(tile[order], unit[order], sm[order], offset[order], atoms[order], rows[order])
+    return Units(*(values[order] for values in (tile, unit, sm, offset, atoms, rows, begins + unit * rows)))
 
 
 def unit_of(columns: Columns, found: Units, copies: Ints) -> Ints:

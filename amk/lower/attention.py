@@ -33,19 +33,18 @@ class AttentionTasks:
         self._appends: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
 
     def attend(self, index: int, layer: Layer) -> None:
-        """One task per (query block, kv head, split), on SMs of their own from where the q/k/v units ended.
+        """One task per (query block, kv head, split), on SMs of their own, from those with the fewest q/k/v units on.
 
-        These SMs have the fewest of them. The query blocks of a K/V head share an SM, as only the SM that has drained
-        its copies may append to the cache.
+        The query blocks of a K/V head share an SM, as only the SM that has drained its copies may append to the cache.
         """
         g = self._setting.graph
         variant = self._variant(layer)
         if index == 0:
             self._acquires = {sm: self._build.length(sm, Lane.STREAM) for sm in range(self._setting.sms)}
-        busy = Counter(self._build.dealt(i) for i in range(self._setting.splits * g.kv_heads))
-        for number in range(self._setting.splits * g.kv_heads):
+        owners = self._build.deal_spare(self._setting.splits * g.kv_heads)
+        busy = Counter(owners)
+        for number, sm in enumerate(owners):
             split, head = divmod(number, g.kv_heads)
-            sm = self._build.dealt(number)
             for first in range(0, g.group, self._setting.knobs.max_queries):
                 self._attend_task(sm, index, split, head, first, variant)
             self._appends[sm].append((index * g.kv_heads + head, split, variant.window))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Callable
 
 from amk.lower.sizes import Matrix
 from schedule_ir.op import Lane
@@ -24,8 +25,8 @@ class Builder:
         self.mailboxes: list[Buffer] = []
         self.tiles: list[TensorTiles] = []
         self.tape_atoms = [0] * sms
+        self._dealt: list[int] = []
         self._opcodes: dict[tuple[str, tuple[int, ...]], int] = {}
-        self._next_unit = 0
 
     def add(self, sm: int, op: str, constants: tuple[int, ...] = (), **fields: int) -> None:
         """Append a task of `op` with these constants and fields to its lane of an SM."""
@@ -58,26 +59,39 @@ class Builder:
         return offset
 
     def deal(self, units: int) -> list[int]:
-        """The SM of each of `units` units: round robin, going on where the last matrix ended."""
-        owners = [self.dealt(unit) for unit in range(units)]
-        self._next_unit = (self._next_unit + units) % self.sms
-        return owners
+        """The SM of each of `units` units: whole rounds, and what is left over to the SMs with the shortest tapes."""
+        return self._in_rounds(units, lambda sm: (self.tape_atoms[sm],))
 
-    def dealt(self, unit: int) -> int:
-        """The SM that unit number `unit` of the next matrix goes to."""
-        return (self._next_unit + unit) % self.sms
+    def deal_spare(self, tasks: int) -> list[int]:
+        """The same for tasks that follow the units dealt last: first to the SMs that have the fewest of those."""
+        busy = Counter(self._dealt)
+        return self._in_rounds(tasks, lambda sm: (busy[sm], self.tape_atoms[sm]))
+
+    def _in_rounds(self, count: int, rank: Callable[[int], tuple[int, ...]]) -> list[int]:
+        order = sorted(range(self.sms), key=rank)
+        self._dealt = [order[number % self.sms] for number in range(count)]
+        return self._dealt
 
     def place(
         self, name: str, tensors: tuple[str, ...], rows: tuple[int, ...], columns: tuple[int, int], shape: Matrix,
-        owners: list[int], interleaved: bool = False,
+        owners: list[int], first_row: int, interleaved: bool = False,
     ) -> TensorTiles:  # fmt: skip
-        """Put the units of a matrix at the ends of their owners' tapes."""
+        """Put units of a matrix, of the packed rows from `first_row` on, at the ends of their owners' tapes."""
         offsets = []
         for sm in owners:
             offsets.append(self.tape_atoms[sm])
             self.tape_atoms[sm] += shape.atoms
         tiles = TensorTiles(
-            name, tensors, interleaved, rows, columns, shape.ksteps, tuple(owners), tuple(offsets), shape.rows
-        )
+            name,
+            tensors,
+            interleaved,
+            rows,
+            columns,
+            shape.ksteps,
+            tuple(owners),
+            tuple(offsets),
+            shape.rows,
+            first_row,
+        )  # fmt: skip
         self.tiles.append(tiles)
         return tiles

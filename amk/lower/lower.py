@@ -15,7 +15,7 @@ from amk.lower.mailboxes import Mailboxes
 from amk.lower.setting import Setting
 from amk.lower.vectors import Vectors
 from amk.model.graph import Layer, ModelGraph, TensorRef
-from schedule_ir.layout import TILE_ROWS, ksteps
+from schedule_ir.layout import ksteps
 from schedule_ir.ops.token import BEST_WORDS
 from schedule_ir.program import Program, Section
 from schedule_ir.target import Target
@@ -37,7 +37,7 @@ class _Lowering:
         self.setting, self.graph = setting, setting.graph
         self.build, self.vectors = Builder(setting.sms), Vectors()
         self.boxes = Mailboxes(setting, self.build)
-        self.linears = Linears(setting, self.build, self.vectors)
+        self.linears = Linears(setting, self.build)
         self.attention = AttentionTasks(setting, self.build, self.boxes, self.vectors)
 
     def run(self) -> Program:
@@ -69,44 +69,47 @@ class _Lowering:
             self._add_down(index - 1, layer.attn_norm)
         else:
             self._embed(layer.attn_norm)
-        scaled, matrices = layer.attn_norm is not None, (layer.q, layer.k, layer.v)
-        self.linears.whole(f"layers.{index}.qkv", matrices, index, boxes.qkv, scaled=scaled, rows=knobs.qkv_rows)
+        matrices = (layer.q, layer.k, layer.v)
+        units = self.linears.place(f"layers.{index}.qkv", matrices, rows=knobs.qkv_rows)
+        bias = self.vectors.bias(matrices, False)
+        self.linears.emit(units, index, boxes.qkv, bias, scaled=layer.attn_norm is not None)
         self.attention.attend(index, layer)
         self.attention.combine(index)
+        units = self.linears.place(f"layers.{index}.o", (layer.o,), rows=knobs.o_rows)
         gather = boxes.attention, g.heads * g.head_dim
-        self.linears.whole(f"layers.{index}.o", (layer.o,), index, boxes.o, gather=gather, rows=knobs.o_rows)
+        self.linears.emit(units, index, boxes.o, self.vectors.bias((layer.o,), False), gather=gather)
 
     def _mlp_phase(self, index: int, layer: Layer) -> None:
         self._add(self.boxes.o, 1, index, layer.mlp_norm, layer.post_attn_norm)
-        self.linears.whole(
-            f"layers.{index}.gate_up", (layer.gate, layer.up), index, self.boxes.mlp,
-            scaled=layer.mlp_norm is not None, gated=True, before_last=self._append_early,
+        matrices = (layer.gate, layer.up)
+        units = self.linears.place(f"layers.{index}.gate_up", matrices, interleaved=True)
+        per_part, parts = sum(band.units for band in self.setting.bands_of_down), self.setting.down_parts
+        owners = self.build.deal(per_part * len(parts))
+
+        def append_early(sm: int) -> None:
+            """Where no unit of down follows: the epilogue releases a row after a unit that follows its append."""
+            if sm not in down_sms:
+                self.attention.append(sm)
+
+        down_sms = set(owners)
+        self.linears.emit(
+            units, index, self.boxes.mlp, self.vectors.bias(matrices, True),
+            scaled=layer.mlp_norm is not None, gated=True, before_last=append_early,
         )  # fmt: skip
         self.attention.append_all()
-        for part, (begin, end) in enumerate(self.setting.down_parts):
-            self._down_part(index, layer, part, begin, end)
+        bias = self.vectors.bias((layer.down,), False)
+        for part in range(len(parts)):
+            self._down_part(index, layer, part, bias if part == 0 else None, owners[part * per_part :][:per_part])
 
-    def _append_early(self, sm: int) -> None:
-        """Where no unit of down follows: the epilogue releases a row after a unit that follows its append."""
-        if not self._has_down(sm):
-            self.attention.append(sm)
-
-    def _has_down(self, sm: int) -> bool:
-        """Whether an SM gets a unit of down, which is dealt next."""
-        sms = self.setting.sms
-        units = len(self.setting.down_parts) * -(-self.graph.hidden // self.setting.down_rows)
-        return units >= sms or (sm - self.build.dealt(0)) % sms < units
-
-    def _down_part(self, index: int, layer: Layer, part: int, begin: int, end: int) -> None:
+    def _down_part(self, index: int, layer: Layer, part: int, bias: int | None, owners: list[int]) -> None:
         mailbox, mlp = self.boxes.down(index) + part * self.setting.hidden_padded, self.boxes.mlp
-        pieces, name = self.setting.down_pieces(begin, end), f"layers.{index}.down.{part}"
+        (begin, end), name = self.setting.down_parts[part], f"layers.{index}.down.{part}"
+        pieces = self.setting.down_pieces(begin, end)
         if len(pieces) > 1:
-            self.linears.in_pieces(name, layer.down, index, mailbox, pieces, source=mlp, biased=part == 0)
+            self.linears.in_pieces(name, layer.down, index, mailbox, bias, pieces, mlp, owners)
             return
-        self.linears.whole(
-            name, (layer.down,), index, mailbox, gather=(mlp + begin, end - begin), columns=(begin, end),
-            biased=part == 0, rows=self.setting.down_rows,
-        )  # fmt: skip
+        units = self.linears.place_on(owners, name, (layer.down,), (begin, end), self.setting.bands_of_down)
+        self.linears.emit(units, index, mailbox, bias, gather=(mlp + begin, end - begin))
 
     def _embed(self, norm: TensorRef | None) -> None:
         row = self.vectors.norm_row(norm)
@@ -137,10 +140,9 @@ class _Lowering:
     def _head(self) -> None:
         self.build.section = Section.HEAD
         layers = len(self.graph.layers)
-        tiles, shape = self.linears.place("head", (self.graph.head,), None, False)
-        for unit, sm in enumerate(tiles.sms):
-            self.linears.multiply(sm, tiles, shape, unit)
-            self.build.add(sm, "head", (), row=unit * TILE_ROWS)
+        for unit in self.linears.place("head", (self.graph.head,)):
+            self.linears.multiply(unit)
+            self.build.add(unit.sm, "head", (), row=unit.row)
         for sm in range(self.setting.sms):
             self.build.add(sm, "publish_best", (), dst=self.boxes.best + BEST_WORDS * sm, phase=layers)
             self.build.add(sm, "sample", (), src=self.boxes.best, phase=layers)

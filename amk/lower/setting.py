@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amk.lower.knobs import Knobs
-from amk.lower.sizes import SharedMemory, choose_memory, down_parts, down_pieces, down_rows, pieces_of
+from amk.lower.sizes import Band, SharedMemory, bands_of_down, choose_memory, down_parts, down_pieces, pieces_of
 from amk.model.graph import ModelGraph
 from schedule_ir.layout import TILE_ROWS, ceil_to
 from schedule_ir.target import Target
@@ -47,9 +47,9 @@ class Setting:
         return ceil_to(self.graph.hidden, TILE_ROWS)
 
     @cached_property
-    def down_rows(self) -> int:
-        """Rows of a unit of down."""
-        return down_rows(self.graph, self.sms, self.knobs)
+    def bands_of_down(self) -> tuple[Band, ...]:
+        """How the rows of down are shared out."""
+        return bands_of_down(self.graph, self.sms, self.knobs)
 
     @cached_property
     def down_parts(self) -> list[tuple[int, int]]:

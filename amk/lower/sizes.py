@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from amk.errors import RejectedProgramError
@@ -25,6 +25,9 @@ PIECE = 2048
 MIN_ROUNDS = 3
 """Rounds of gate/up units from which on down is multiplied in pieces."""
 
+NARROW_ROWS = TILE_ROWS // 2
+"""Rows of a narrow unit: the two halves of a tile's rows are two halves of K."""
+
 LARGE_LAYER = 1_200_000
 """Bytes of a layer's matrices per SM from which on it is large."""
 
@@ -34,11 +37,8 @@ CONCESSIONS = ((8, 4), (8, 3), (4, 4), (4, 3), (4, 2), (2, 2), (1, 2))
 
 @dataclass(frozen=True)
 class Matrix:
-    """A phase of row-block units: `units` of `rows` rows and `atoms` tiles, copied in chunks of `chunk`; x has `ksteps`
-    k-steps.
-    """
+    """Row-block units of `rows` rows and `atoms` tiles, copied in chunks of `chunk`; x has `ksteps` k-steps."""
 
-    units: int
     ksteps: int
     rows: int
     atoms: int
@@ -53,11 +53,11 @@ def chunk_ksteps(total: int, knobs: Knobs) -> int:
     return ceil_to(-(-total // chunks), knobs.compute_warps)
 
 
-def matrix(rows: int, columns: int, knobs: Knobs, unit_rows: int = TILE_ROWS) -> Matrix:
-    """The units of a matrix of rows x columns."""
+def matrix(columns: int, knobs: Knobs, unit_rows: int) -> Matrix:
+    """The units of a matrix, or of some of its rows, with so many columns."""
     total = ksteps(columns)
     atoms = total * unit_rows // TILE_ROWS
-    return Matrix(-(-rows // unit_rows), total, unit_rows, atoms, chunk_ksteps(atoms, knobs))
+    return Matrix(total, unit_rows, atoms, chunk_ksteps(atoms, knobs))
 
 
 def unit_rows(wanted: int, totals: Iterable[int], knobs: Knobs) -> int:
@@ -66,18 +66,34 @@ def unit_rows(wanted: int, totals: Iterable[int], knobs: Knobs) -> int:
     return wanted if halves else TILE_ROWS
 
 
-def down_rows(graph: ModelGraph, sms: int, knobs: Knobs) -> int:
-    """Rows of a unit of down."""
-    pieces = all_down_pieces(graph, sms, knobs)
-    narrow = _most_rows(graph.hidden, 8, sms) * 5 <= _most_rows(graph.hidden, TILE_ROWS, sms) * 4
-    wanted = knobs.down_rows or (8 if narrow else TILE_ROWS)
-    return unit_rows(wanted, [ksteps(end - begin) for begin, end in pieces], knobs)
+@dataclass(frozen=True)
+class Band:
+    """Units of a matrix that have equally many rows, the packed rows from `first` on."""
+
+    first: int
+    units: int
+    rows: int = TILE_ROWS
 
 
-def _most_rows(rows: int, unit: int, sms: int) -> int:
-    """Of the busiest SM, if units are shared out evenly. Where all SMs have a unit at most, size is no matter."""
-    units = -(-rows // unit)
-    return -(-units // sms) * unit if units > sms else TILE_ROWS
+def bands(rows: int, wanted: int, totals: Sequence[int], sms: int, knobs: Knobs) -> tuple[Band, ...]:
+    """How the packed rows of a matrix are shared out, whose pieces have so many k-steps: in units of `wanted` rows; if
+    that is 0, in rounds of a unit of 16 an SM and the rest in units of 8, where that leaves no SM more than one.
+    """
+    if wanted:
+        size = unit_rows(wanted, totals, knobs)
+        return (Band(0, -(-rows // size), size),)
+    rounds = rows // (TILE_ROWS * sms)
+    first = rounds * sms * TILE_ROWS
+    rest = -(-(rows - first) // NARROW_ROWS)
+    if not rounds or not 0 < rest <= sms or unit_rows(NARROW_ROWS, totals, knobs) != NARROW_ROWS:
+        return (Band(0, -(-rows // TILE_ROWS)),)
+    return Band(0, rounds * sms), Band(first, rest, NARROW_ROWS)
+
+
+def bands_of_down(graph: ModelGraph, sms: int, knobs: Knobs) -> tuple[Band, ...]:
+    """Those of the down projection, the same in all its pieces."""
+    totals = [ksteps(end - begin) for begin, end in all_down_pieces(graph, sms, knobs)]
+    return bands(graph.hidden, knobs.down_rows, totals, sms, knobs)
 
 
 def copies_in_flight(graph: ModelGraph, target: Target, knobs: Knobs) -> tuple[int, int]:
@@ -159,14 +175,18 @@ class SharedMemory:
 
 def _atoms_of_narrow(graph: ModelGraph, sms: int, knobs: Knobs) -> list[int]:
     """Tiles of the units of 8 rows that there are."""
+    attention, heads = graph.heads * graph.head_dim, graph.heads + 2 * graph.kv_heads
     pieces = [ksteps(end - begin) for begin, end in all_down_pieces(graph, sms, knobs)]
     matrices = [
-        (knobs.qkv_rows, [ksteps(graph.hidden)]),
-        (knobs.o_rows, [ksteps(graph.heads * graph.head_dim)]),
-        (down_rows(graph, sms, knobs), pieces),
+        (heads * graph.head_dim, knobs.qkv_rows, [ksteps(graph.hidden)]),
+        (graph.hidden, knobs.o_rows, [ksteps(attention)]),
+        (graph.hidden, knobs.down_rows, pieces),
     ]
     return [
-        total // 2 for wanted, totals in matrices if unit_rows(wanted, totals, knobs) < TILE_ROWS for total in totals
+        total // 2
+        for rows, wanted, totals in matrices
+        if bands(rows, wanted, totals, sms, knobs)[-1].rows < TILE_ROWS
+        for total in totals
     ]
 
 
@@ -182,7 +202,7 @@ def shared_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str
     pieces = all_down_pieces(graph, sms, knobs)
     widest = [ksteps(graph.hidden), ksteps(graph.heads * graph.head_dim), *(ksteps(b - a) for a, b in pieces)]
     warps = knobs.compute_warps
-    units = -(-graph.hidden // down_rows(graph, sms, knobs))
+    units = sum(band.units for band in bands_of_down(graph, sms, knobs))
     parked = -(-units // sms) if len(pieces) > len(parts) else 0
     per_warp = -(-max(widest) // warps)
     residual_rounds = ceil_to(ksteps(graph.hidden), 4 * warps) // (4 * warps)

@@ -116,16 +116,14 @@ def test_a_deadlock_names_a_waiting_task(program: Program) -> None:
 
 def test_a_cycle_of_waits_is_a_deadlock(program: Program) -> None:
     # The SM gathers the MLP activations before it multiplies the gate/up unit that they need.
-    sm = next(
-        sm for sm in range(program.sms)
-        if any(op_of(program, task) == "gather" and program.variants[task.opcode].constants["length"] == 200
-               for task in lane(program, sm, Lane.COMPUTE))
-    )  # fmt: skip
+    def gathers_mlp(task: Task) -> bool:
+        variant = program.variants[task.opcode]
+        first_layer = variant.op == "gather" and task.args[variant.spec.fields.index("phase")] == 0
+        return first_layer and variant.constants["length"] == 200
+
+    sm = next(sm for sm in range(program.sms) if any(map(gathers_mlp, lane(program, sm, Lane.COMPUTE))))
     tasks = lane(program, sm, Lane.COMPUTE)
-    gather = next(
-        i for i, task in enumerate(tasks)
-        if op_of(program, task) == "gather" and program.variants[task.opcode].constants["length"] == 200
-    )  # fmt: skip
+    gather = next(i for i, task in enumerate(tasks) if gathers_mlp(task))
     tasks.insert(find(program, tasks, "add_norm") + 1, tasks.pop(gather))
     refused(edited(program, sm, Lane.COMPUTE, tasks), "waits forever", "of phase 0")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from amk.gpus import lookup
 from amk.lower import Knobs, lower
+from amk.lower.sizes import bands
 from amk.model.bf16 import from_bf16
 from amk.model.graph import ModelGraph
 from amk.model.walker import walk
@@ -19,6 +21,7 @@ from tests.gpu.shapes import CONFIGS
 from tests.runtime.models import logits_with, random_model, relative_error, small_program, tokens_of
 
 NARROW = {"qkv_rows": 8, "o_rows": 8, "down_rows": 8}
+WIDE = {"qkv_rows": 16, "o_rows": 16, "down_rows": 16}
 SIZES_OF_8 = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8, "num_key_value_heads": 4}
 
 
@@ -36,7 +39,7 @@ def test_logits_are_those_of_units_of_16(changes: dict[str, Any], sms: int, knob
     knobs = {"compute_warps": 4, **knobs}
     program = small_program(model, sms, **knobs, **NARROW)
     assert {t.unit_rows for t in program.tiles if "gate_up" not in t.name and t.name != "head"} == {8}
-    got, expected = (logits_with(model, ids, sms, **knobs, **rows) for rows in (NARROW, {}))
+    got, expected = (logits_with(model, ids, sms, **knobs, **rows) for rows in (NARROW, WIDE))
     assert relative_error(got, expected) < 1e-6
 
 
@@ -50,9 +53,41 @@ def test_only_where_every_warp_has_both_halves(columns: int, warps: int, rows: i
 def test_the_busiest_sm_has_less() -> None:
     """Llama-3.2-3B on 132 SMs: 5120 rows of q/k/v and 3072 of o and of down."""
     graph = published("llama-3b")
-    assert busiest(graph, {"down_rows": 16}) == {"qkv": 48, "o": 32, "down": 32}
-    assert busiest(graph, {}) == {"qkv": 48, "o": 32, "down": 24}
-    assert busiest(graph, NARROW) == {"qkv": 40, "o": 24, "down": 24}
+    assert busiest(graph, WIDE) == {"qkv": 48, "o": 32, "down": 32}
+    assert busiest(graph, NARROW) == busiest(graph, {}) == {"qkv": 40, "o": 24, "down": 24}
+
+
+def test_what_is_left_over_after_whole_rounds_is_in_units_of_8() -> None:
+    """With as many units as SMs at most; else, and where there is no whole round, all units have 16 rows."""
+    graph = published("llama-3b")
+    assert unit_rows_of(graph, {}) == {"qkv": {16, 8}, "o": {16, 8}, "down": {16, 8}, "gate_up": {16}}
+    assert unit_rows_of(published("llama-1b"), {}) == {"qkv": {16, 8}, "o": {16}, "down": {16}, "gate_up": {16}}
+    assert unit_rows_of(published("llama-8b"), {}) == {"qkv": {16}, "o": {16}, "down": {16}, "gate_up": {16}}
+    assert unit_rows_of(graph, {"compute_warps": 10})["qkv"] == {16}  # 192 k-steps are not 2 x 10 x a whole number
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (5120, [(0, 264, 16), (4224, 112, 8)]),
+        (2112, [(0, 132, 16)]),
+        (2113, [(0, 132, 16), (2112, 1, 8)]),
+        (3168, [(0, 132, 16), (2112, 132, 8)]),
+        (3169, [(0, 199, 16)]),
+        (2048, [(0, 128, 16)]),
+    ],
+)
+def test_bands_are_all_rows_in_order(rows: int, expected: list[tuple[int, int, int]]) -> None:
+    found = bands(rows, 0, [192], 132, Knobs())
+    assert [(band.first, band.units, band.rows) for band in found] == expected
+
+
+def test_tapes_are_equally_long() -> None:
+    """What is left over after whole rounds goes to the SMs with the shortest tapes."""
+    for name in ("llama-1b", "llama-3b", "llama-8b"):
+        program = lower(published(name), lookup("h200").as_target(), 4096)
+        sizes = [program.buffer(f"tape.{sm}").size for sm in range(132)]
+        assert max(sizes) < 1.003 * sum(sizes) / 132
 
 
 def published(name: str) -> ModelGraph:
@@ -60,14 +95,29 @@ def published(name: str) -> ModelGraph:
 
 
 def busiest(graph: ModelGraph, knobs: dict[str, int]) -> dict[str, int]:
-    """Rows of the first layer's matrices on the SM that has most of them."""
+    """Rows of the first layer's matrices on the SM that has most of them; gate and up are left out."""
+    rows: dict[str, Counter[int]] = {}
+    for kind, tiles in first_layer(graph, knobs):
+        for sm in tiles.sms if kind != "gate_up" else ():
+            rows.setdefault(kind, Counter())[sm] += tiles.unit_rows
+    return {kind: max(of.values()) for kind, of in rows.items()}
+
+
+def unit_rows_of(graph: ModelGraph, knobs: dict[str, int]) -> dict[str, set[int]]:
+    """The rows of the units of the first layer's matrices."""
+    found: dict[str, set[int]] = {}
+    for kind, tiles in first_layer(graph, knobs):
+        found.setdefault(kind, set()).add(tiles.unit_rows)
+    return found
+
+
+def first_layer(graph: ModelGraph, knobs: dict[str, int]) -> Iterator[tuple[str, TensorTiles]]:
+    """(kind, tiles) of the first layer's matrices, of down the first piece."""
     program = lower(graph, lookup("h200").as_target(), 4096, knobs=Knobs(**knobs))
-    most = {}
     for tiles in program.tiles:
-        match tiles.name.split("."):
-            case ["layers", "0", kind, *rest] if kind != "gate_up" and rest in ([], ["0", "0"]):
-                most[kind] = max(Counter(tiles.sms).values()) * tiles.unit_rows
-    return most
+        match tiles.name.removesuffix(".rest").split("."):
+            case ["layers", "0", kind, *rest] if rest in ([], ["0", "0"]):
+                yield kind, tiles
 
 
 def test_a_tile_holds_a_k_step_of_each_half() -> None:

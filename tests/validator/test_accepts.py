@@ -107,6 +107,16 @@ def test_units_of_8_rows(pieces: int) -> None:
     assert {tiles.unit_rows for tiles in odd.program.tiles} == {16}
 
 
+@pytest.mark.parametrize(("sms", "banded"), [(3, {"o", "down"}), (6, {"qkv"})])
+def test_bands_of_16_and_8_rows(sms: int, banded: set[str]) -> None:
+    """Whole rounds of units of 16 rows, the rest in units of 8: with biases, and down in pieces."""
+    case = programs.case(intermediate=128, hidden=64, sms=sms, bias=True, knobs=replace(PIECES, down_pieces=2))
+    assert {tiles.name.split(".")[2] for tiles in case.program.tiles if tiles.first_row} == banded
+    report = validate(case.tables, case.model, case.gpu)
+    assert report.ok, report.text()
+    assert campaign.trouble(case.tables, case.model, random.Random(sms), runs=6) is None
+
+
 def test_pieces_in_another_order_than_their_columns() -> None:
     """The sum is the same: accepted if all units have the same order, and the gathers follow it."""
     case = programs.case(intermediate=128, hidden=64, sms=2, knobs=replace(PIECES, down_pieces=2))

@@ -32,6 +32,8 @@ CASES = [
         bias=True,
         knobs=Knobs(2, 2, qkv_rows=8, o_rows=8, down_rows=8, down_pieces=2, min_split_rows=16),
     ),
+    programs.case(intermediate=128, hidden=64, sms=3, bias=True, knobs=Knobs(2, 2, down_pieces=2, min_split_rows=16)),
+    programs.case(intermediate=128, hidden=64, sms=6, bias=True, knobs=Knobs(2, 2, max_splits=2, min_split_rows=16)),
 ]
 
 

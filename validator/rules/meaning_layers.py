@@ -6,6 +6,8 @@ additions so far. Each activation must be made of exactly what the model says.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from schedule_ir.layout import ksteps
@@ -70,19 +72,37 @@ class Flow:
         return parts
 
     def _claim(self, wanted: Wanted, *, parts: bool = False) -> list[Use]:
-        """Theorem: the matrix is used in parts that are sums of pieces of it: neighbouring columns, nothing else.
+        """The uses of a matrix's first band of rows. Theorem: those of its other bands are the same; the matrix is used
+        in parts that are sums of pieces of it: neighbouring columns, nothing else.
 
-        The tiles cover its columns once (`claim`), each is a piece of one use (`uses`); so the parts add up to it.
+        The tiles cover its rows and columns once (`claim`), each is a piece of one use (`uses`); so the parts add up to
+        it.
         """
-        numbers, problem = self.matrices.claim(wanted, parts=parts)
+        bands, problem = self.matrices.claim(wanted, parts=parts)
         if problem:
             raise MeaningError(problem)
+        found = [self._parts(wanted, band) for band in bands]
+        alike = [[self._without_rows(use) for use in band] for band in found]
+        for band, uses in zip(bands, alike, strict=True):
+            if uses != alike[0]:
+                names = " and ".join(self.columns.program.tiles[numbers[0]].name for numbers in (bands[0], band))
+                text = "\n".join(self._witness(used[0].pieces[0]) for used in (found[0], found[bands.index(band)]))
+                raise MeaningError(f"{names}, rows of one matrix, are not used alike", text)
+        return found[0]
+
+    def _parts(self, wanted: Wanted, numbers: list[int]) -> list[Use]:
+        """The uses of a band of rows."""
         found = list({id(self.uses[n]): self.uses[n] for n in numbers}.values())
         if [piece.tile for use in found for piece in sorted(use.pieces, key=self._columns)] != numbers:
             name, tiles = " + ".join(wanted.tensors), self.columns.program.tiles
             summed = [[f"{tiles[p.tile].name} {tiles[p.tile].columns}" for p in use.pieces] for use in found]
             raise MeaningError(f"{name}: products are summed of {summed}, not of neighbouring columns of it alone")
         return found
+
+    def _without_rows(self, use: Use) -> tuple[Use, list[tuple[int, int]]]:
+        """What is to be the same for all bands: all but the tables and the tasks; instead of a table its columns."""
+        pieces = tuple(replace(piece, tile=-1, task=-1) for piece in use.pieces)
+        return replace(use, pieces=pieces), [self._columns(piece) for piece in use.pieces]
 
     def _columns(self, piece: Piece) -> tuple[int, int]:
         return self.columns.program.tiles[piece.tile].columns

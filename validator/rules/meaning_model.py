@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from schedule_ir.layout import KV_ELEMENT_BYTES, TILE_ROWS, ceil_to
 from schedule_ir.ops.linear import ACTIVATIONS
-from schedule_ir.program import NEUTRAL_SCALARS
+from schedule_ir.program import NEUTRAL_SCALARS, TensorTiles
 from validator.columns import Columns
 from validator.model import LayerLike, LinearLike, ModelLike
 from validator.tape import packed_rows
@@ -94,31 +94,47 @@ class Matrices:
         for number, tiles in enumerate(columns.program.tiles):
             self._free.setdefault(tiles.tensors, []).append(number)
 
-    def claim(self, wanted: Wanted, *, parts: bool = False) -> tuple[list[int], str | None]:
-        """The tiles of a matrix in the order of their columns; a problem where they are not exactly the matrix.
+    def claim(self, wanted: Wanted, *, parts: bool = False) -> tuple[list[list[int]], str | None]:
+        """The tiles of each band of rows of a matrix, in the order of their columns; a problem where they are not
+        exactly the matrix.
 
-        Theorem: the parts cover the columns once, with all the rows of the right tensors in the right order.
+        Theorem: the bands cover the rows once, and the parts of each the columns, with the right tensors in the right
+        order.
         """
         tiles = self.columns.program.tiles
-        numbers = sorted(self._free.pop(wanted.tensors, []), key=lambda n: tiles[n].columns)
+        numbers = self._free.pop(wanted.tensors, [])
         name = " + ".join(wanted.tensors)
-        if not numbers or (len(numbers) > 1 and not parts):
-            return [], f"{name}: {len(numbers)} tile tables, expected {'some' if parts else 'one'}"
-        edges = [0, *(tiles[n].columns[1] for n in numbers)]
-        begins = [*(tiles[n].columns[0] for n in numbers), wanted.columns]
-        if edges != begins:
-            return [], f"{name}: columns {[tiles[n].columns for n in numbers]} do not cover {wanted.columns} once"
         for n in numbers:
             if tiles[n].rows != wanted.rows or tiles[n].interleaved != wanted.interleaved:
-                return (
-                    [],
-                    f"{name}: rows {tiles[n].rows} (interleaved: {tiles[n].interleaved}), the model has {wanted.rows}",
-                )
-        return numbers, None
+                found = f"rows {tiles[n].rows} (interleaved: {tiles[n].interleaved})"
+                return [], f"{name}: {found}, the model has {wanted.rows}"
+        bands: dict[tuple[int, int], list[int]] = {}
+        for n in sorted(numbers, key=lambda n: (tiles[n].first_row, tiles[n].columns)):
+            bands.setdefault(_row_range(tiles[n]), []).append(n)
+        rows = packed_rows(wanted.rows, wanted.interleaved)
+        edges = [0, *(end for _, end in bands)]
+        if not bands or edges[:-1] != [begin for begin, _ in bands] or edges[-1] < rows:
+            return [], f"{name}: bands of rows {sorted(bands)} do not cover {rows} once"
+        problems = (self._columns_problem(name, band, wanted.columns, parts) for band in bands.values())
+        return list(bands.values()), next(filter(None, problems), None)
+
+    def _columns_problem(self, name: str, band: list[int], columns: int, parts: bool) -> str | None:
+        """Where the tiles of a band do not cover the columns once, or are several although they are to be one."""
+        ranges = [self.columns.program.tiles[n].columns for n in band]
+        if len(band) > 1 and not parts:
+            return f"{name}: {len(band)} tile tables of the same rows, expected one"
+        if [0, *(end for _, end in ranges)] != [*(begin for begin, _ in ranges), columns]:
+            return f"{name}: columns {ranges} do not cover {columns} once"
+        return None
 
     def unclaimed(self) -> list[str]:
         """Matrices that the model does not have."""
         return [" + ".join(tensors) for tensors in self._free]
+
+
+def _row_range(tiles: TensorTiles) -> tuple[int, int]:
+    """Packed rows, those of padding included."""
+    return tiles.first_row, tiles.first_row + len(tiles.sms) * tiles.unit_rows
 
 
 def bias_offsets(columns: Columns, wanted: Wanted) -> set[int]:

@@ -36,8 +36,9 @@ class Piece:
 
 @dataclass(frozen=True)
 class Use:
-    """The products of these pieces are summed, in this order, and taken by `op`, unit 0 at `base` and the others right
-    after; with this phase, these flags, this place of the bias, in this section.
+    """The products of these pieces are summed, in this order, and taken by `op`, the matrix's packed row 0 (not always
+    one of theirs) at `base` and the others right after; with this phase, these flags, this place of the bias, in this
+    section.
     """
 
     pieces: tuple[Piece, ...]
@@ -145,10 +146,10 @@ def _differences(columns: Columns, found: Units, sums: _Sums) -> Violation | Non
     """Where the units of a matrix are not used alike."""
     unit = found.unit[sums.row]
     takes = columns.words[sums.taker].copy()
-    rows = found.rows[sums.row[:, 0]]
-    takes[:, 1] -= unit[:, 0] * np.where(columns.constant("gated", sums.taker) == 1, rows // 2, rows)
+    row = found.first_row[sums.row[:, 0]]
+    takes[:, 1] -= np.where(columns.constant("gated", sums.taker) == 1, row // 2, row)
     biased = columns.constant("biased", sums.taker) == 1
-    takes[biased, 3] -= unit[biased, 0] * rows[biased]
+    takes[biased, 3] -= row[biased]
     taken = np.concatenate([takes, columns.section[sums.taker][:, None]], 1)
     loaded = np.concatenate([columns.words[sums.load], columns.section[sums.load][..., None]], 2)
     for what, values, tasks in (
@@ -177,16 +178,16 @@ def _difference(columns: Columns, found: Units, sums: _Sums, at: int, what: str,
 def _use(columns: Columns, found: Units, sums: _Sums) -> Use:
     taker = int(sums.taker[0])
     take = columns.program.variants[int(columns.opcode[taker])]
-    unit, rows = int(found.unit[sums.row[0, 0]]), int(found.rows[sums.row[0, 0]])
+    row = int(found.first_row[sums.row[0, 0]])
     words = columns.words[taker].tolist()
     gated, biased = take.constants.get("gated", 0) == 1, take.constants.get("biased", 0) == 1
     links = zip(sums.row[0].tolist(), sums.load[0].tolist(), strict=True)
     return Use(
         pieces=tuple(_piece(columns, int(found.tile[row]), load) for row, load in links), op=take.op,
-        base=words[1] - unit * (rows // 2 if gated else rows),
+        base=words[1] - (row // 2 if gated else row),
         phase=words[2] if take.op == "publish" else -1,
         scaled=take.op == "head" or take.constants.get("scaled", 0) == 1,
-        gated=gated, bias=words[3] - unit * rows if biased else None, section=int(columns.section[taker]),
+        gated=gated, bias=words[3] - row if biased else None, section=int(columns.section[taker]),
     )  # fmt: skip
 
 

@@ -85,6 +85,28 @@ def rows_of_a_matrix(sheet: Sheet) -> bool:
     return True
 
 
+@kind(9, 12)
+def rows_of_a_band(sheet: Sheet) -> bool:
+    """A band of a matrix's rows begins at others."""
+    tiles = sheet.rng.choice(sheet.header["tiles"])
+    tiles["first_row"] += sheet.rng.choice([-16, -8, 8, 16])
+    return True
+
+
+@kind(12)
+def band_scaled_otherwise(sheet: Sheet) -> bool:
+    """The norm's scale is applied to one of two bands of a matrix's rows only."""
+    if not any(tiles["first_row"] for tiles in sheet.header["tiles"]):
+        return False
+    scaled = [v for v in sheet.header["variants"] if v["op"] == "publish" and v["constants"]["scaled"]]
+    narrow = [v for v in scaled if v["constants"]["unit_rows"] == 8]
+    if not narrow:
+        return False
+    variant = sheet.rng.choice(narrow)
+    variant["constants"] = {**variant["constants"], "scaled": 0}
+    return True
+
+
 @kind(8, 9, 12)
 def activation_beyond_buffer(sheet: Sheet) -> bool:
     variants = [v for v in sheet.header["variants"] if v["op"] in ("gather", "add_norm", "embed_norm")]

@@ -90,7 +90,8 @@ def _atoms(program: Program) -> dict[Any, list[Any]]:
     for tiles in program.tiles:
         padded = packed(tiles.rows, tiles.interleaved) + [None] * tiles.unit_rows
         for unit, (sm, offset) in enumerate(zip(tiles.sms, tiles.offsets, strict=True)):
-            mine = padded[tiles.unit_rows * unit : tiles.unit_rows * (unit + 1)]
+            row = tiles.first_row + tiles.unit_rows * unit
+            mine = padded[row : row + tiles.unit_rows]
             names = [(tiles.tensors[p[0]], p[1], tiles.columns) if p else ("zero", tiles.columns) for p in mine]
             for chunk in chunkings:
                 pieces = [

@@ -25,7 +25,7 @@ class _Reference:
 
     def pieces_of(self, program: Program, weight: Any) -> list[tuple[int, int]]:
         """Column ranges in which a matrix lies on the tapes, which must be all its columns, once."""
-        pieces = sorted(tiles.columns for tiles in program.tiles if tiles.tensors == (weight.name,))
+        pieces = sorted({tiles.columns for tiles in program.tiles if tiles.tensors == (weight.name,)})
         if [0, *(end for _, end in pieces)] != [*(begin for begin, _ in pieces), weight.shape[1]]:
             raise BadProgramError(f"{weight.name} lies in pieces {pieces}")
         return pieces
