@@ -24,15 +24,15 @@ struct StreamLane : LaneState {
         policy(evict_first_policy()), tape(p.tape + p.tape_begin[blockIdx.x]),
         tape_end(p.tape + p.tape_begin[blockIdx.x + 1]) {}
 
-  // Chunks to keep on their way: a deep queue of copies makes every hand-off wait behind it in L2, so fewer once the
-  // ring is stocked, that is once the slot kStocked behind the next free one is still taken.
-  __device__ __forceinline__ int limit() const {
-    u32 barrier = full + 8 * kRingStages + 8 * (kRingStages - kStocked), phase = parity ^ 1;
+  // Chunks to keep on their way: a deep queue of copies makes every hand-off wait behind it in L2, so fewer than `most`
+  // once the ring is stocked, that is once the slot `stocked` behind the next free one is still taken.
+  __device__ __forceinline__ int limit(int most = kInFlight, int stocked = kStocked) const {
+    u32 barrier = full + 8 * kRingStages + 8 * (kRingStages - stocked), phase = parity ^ 1;
     if (barrier >= begin + 16 * kRingStages) {
       barrier -= 8 * kRingStages;
       phase ^= 1;
     }
-    return mbarrier_test(barrier, phase) ? kInFlight : kInFlightLow;
+    return mbarrier_test(barrier, phase) ? most : kInFlightLow;
   }
 
   // One chunk, when at most `limit` are on their way with it. False: the launch has ended.
@@ -96,7 +96,7 @@ struct StreamLane : LaneState {
 struct CopyTape {
   static __device__ __forceinline__ bool run(StreamLane& lane, const Task& task, int steps, int chunk) {
     const u8* source = lane.tape + static_cast<u64>(task.first.y) * kAtomBytes;
-    const int limit = lane.limit();
+    const int limit = lane.limit(task.first.z, task.first.w);
 #pragma unroll 1
     for (int step = 0; step < steps; step += chunk) {
       const u32 bytes = (steps % chunk == 0 ? chunk : min(chunk, steps - step)) * kAtomBytes;

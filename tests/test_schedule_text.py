@@ -81,7 +81,7 @@ def test_lanes_of_an_sm(made: Program) -> None:
 
 def test_fields_are_decoded(made: Program) -> None:
     stream, compute = (lane_lines(made, 3, lane) for lane in (Lane.STREAM, Lane.COMPUTE))
-    assert stream[0].split(maxsplit=2)[2] == "copy_tape<4, 4>  offset 0 (layers.0.qkv unit 3)"
+    assert stream[0].split(maxsplit=2)[2] == "copy_tape<4, 4>  offset 0 (layers.0.qkv unit 3)  in_flight 3  stocked 4"
     everyone = [line for sm in range(made.sms) for line in lane_lines(made, sm, Lane.STREAM)]
     assert any("kv_head 2 (layer 1, head 0)" in line for line in everyone)
     assert any("src kv_released+0  phase 2 (end of token)" in line for line in stream)
@@ -111,7 +111,7 @@ def test_pieces_and_appends_are_decoded() -> None:
 def test_integers_out_of_range_are_shown_as_they_are(made: Program) -> None:
     reader = TaskReader(made, 0)
     copy = next(i for i, variant in enumerate(made.variants) if variant.op == "copy_tape")
-    assert reader.text(Task(copy, (99999,))).endswith("offset 99999")
+    assert reader.text(Task(copy, (99999, 3, 4))).endswith("offset 99999  in_flight 3  stocked 4")
     assert reader.norm(99) == "99"
 
 
@@ -126,6 +126,6 @@ def test_inspect_lists_an_sm(run: Run, made: Program, tmp_path: Path) -> None:  
     path.write_text(to_json(encode(made)))
     listed = run("inspect", str(path), "--sm", "3", "--lane", "stream")
     assert listed.exit_code == 0
-    assert listed.stdout.rstrip().endswith("head     0  copy_tape<4, 4>  offset 12 (head unit 3)")
+    assert listed.stdout.rstrip().endswith("copy_tape<4, 4>  offset 12 (head unit 3)  in_flight 3  stocked 4")
     assert run("inspect", str(path), "--lane", "stream").exit_code == 2
     assert "SMs 0 to 31" in run("inspect", str(path), "--sm", "99").stderr

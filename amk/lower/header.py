@@ -5,7 +5,7 @@ from __future__ import annotations
 from amk.errors import RejectedProgramError, UnsupportedModelError
 from amk.lower.builder import Builder
 from amk.lower.setting import Setting
-from amk.lower.sizes import SharedMemory, copies_in_flight
+from amk.lower.sizes import SharedMemory
 from amk.model.graph import ModelGraph
 from schedule_ir.layout import KSTEP, KV_BLOCK, KV_ELEMENT_BYTES, TILE_ROWS, ceil_to
 from schedule_ir.ops.linear import ACTIVATIONS
@@ -16,7 +16,6 @@ from schedule_ir.target import Target
 def config_of(setting: Setting, packets: int) -> dict[str, int]:
     """The compile-time constants of the kernel."""
     g, knobs, memory = setting.graph, setting.knobs, setting.memory
-    in_flight, stocked = copies_in_flight(g, setting.target, knobs)
     return {
         "sms": setting.sms,
         "layers": len(g.layers),
@@ -44,9 +43,9 @@ def config_of(setting: Setting, packets: int) -> dict[str, int]:
         "slot_bytes": memory.slot,
         "ring_stages": memory.stages,
         "reduce_slots": knobs.reduce_slots,
-        "in_flight": min(in_flight, memory.stages),
+        "in_flight": setting.in_flight.most,
         "in_flight_low": min(knobs.in_flight_low, memory.stages),
-        "stocked": min(stocked, memory.stages - 1),
+        "stocked": setting.in_flight.stocked,
         "prefetch_chunks": knobs.prefetch_chunks,
         "prefetch_clocks": _prefetch_clocks(setting.target, memory.slot),
         "activation_ksteps": memory.activation // 64,

@@ -18,13 +18,15 @@ class Knobs:
     `chunk_ksteps`: k-steps per ring chunk, about (512 bytes each). `ring_stages`: slots, 0 for all the shared
     memory there is. `in_flight`: chunks that the stream lane keeps on their way, `in_flight_low` once `stocked`
     slots are full (a deep queue of copies makes every hand-off wait behind it in L2); 0 for what suits the size of
-    a layer. `prefetch_chunks`: chunks beyond a full ring that the stream lane lets L2 take meanwhile, 0 for none.
-    `down_split`: K-split of the down projection, 0 for the smallest that fits. `down_pieces`: pieces of K in which
-    an SM multiplies its units of down, so that it starts before the last rows of the MLP are there, 0 for as many
-    as pay. `qkv_rows`, `o_rows`, `down_rows`: rows of a unit; 8 share rows out more evenly, in more tasks (units
-    keep 16 where not every warp would have both halves of all its k-steps), 0 for 8 where that gives the busiest SM
-    a fifth less. `min_split_rows`: cached positions that are worth a split of their own. `max_queries`: query heads
-    that share an attention task; 8 fill the rows of an mma tile as high and low halves.
+    a layer. `bulk_in_flight`, `bulk_stocked`: the same where gate/up and the head are copied, long runs of bytes
+    with no hand-off in them; 0 for as elsewhere. `prefetch_chunks`: chunks beyond a full ring that the stream lane
+    lets L2 take meanwhile, 0 for none. `down_split`: K-split of the down projection, 0 for the smallest that fits.
+    `down_pieces`: pieces of K in which an SM multiplies its units of down, so that it starts before the last rows
+    of the MLP are there, 0 for as many as pay. `qkv_rows`, `o_rows`, `down_rows`: rows of a unit; 8 share rows out
+    more evenly, in more tasks (units keep 16 where not every warp would have both halves of all its k-steps), 0 for
+    rounds of a unit of 16 an SM and the rest in units of 8, where that leaves no SM more than one. `min_split_rows`:
+    cached positions that are worth a split of their own. `max_queries`: query heads that share an attention task; 8
+    fill the rows of an mma tile as high and low halves.
     """
 
     compute_warps: int = _knob(8, (4, 6, 8, 10, 12, 14), "warps that share the K of a unit; registers per thread")
@@ -35,6 +37,10 @@ class Knobs:
     in_flight_low: int = _knob(2, (1, 2, 3, 4, 5, 6), "chunks on their way once the ring is stocked")
     stocked: int = _knob(
         0, (0, 2, 3, 4, 5, 6, 8, 10, 12), "full slots from which on fewer chunks are kept on their way"
+    )
+    bulk_in_flight: int = _knob(0, (0, 2, 3, 4, 5, 6, 8), "chunks of gate/up and of the head on their way")
+    bulk_stocked: int = _knob(
+        0, (0, 3, 4, 5, 6, 8, 10), "full slots from which on fewer chunks of gate/up and of the head are on their way"
     )
     prefetch_chunks: int = _knob(10, (0, 4, 10, 20), "chunks that L2 takes in advance while the ring is full")
     down_split: int = _knob(0, (0, 1, 2, 3, 4, 6, 8), "K-split of the down projection: tasks, mailboxes, parts to add")

@@ -15,12 +15,15 @@ Columns = tuple[int, int]
 
 
 class Unit(NamedTuple):
-    """A unit of `shape` at atom `offset` of the tape of `sm`; its first packed row is `row`."""
+    """A unit of `shape` at atom `offset` of the tape of `sm`; its first packed row is `row`. `bulk`: of gate/up or the
+    head.
+    """
 
     sm: int
     row: int
     offset: int
     shape: Matrix
+    bulk: bool
 
 
 class Linears:
@@ -70,19 +73,20 @@ class Linears:
                 self._publish(unit, mailbox, phase, bias)
 
     def place(
-        self, name: str, linears: tuple[Linear, ...], *, interleaved: bool = False, rows: int = TILE_ROWS
-    ) -> list[Unit]:
+        self, name: str, linears: tuple[Linear, ...], *, interleaved: bool = False, rows: int = TILE_ROWS,
+        bulk: bool = False,
+    ) -> list[Unit]:  # fmt: skip
         """Deal the units of a matrix to SMs, and put them on tapes; `rows` is what `bands` is asked for."""
         outputs = [linear.weight.shape[0] for linear in linears]
         columns = 0, linears[0].weight.shape[1]
         packed = len(outputs) * ceil_to(outputs[0], GATED_ROWS) if interleaved else sum(outputs)
         shared_out = bands(packed, rows, [ksteps(columns[1])], self._setting.sms, self._setting.knobs)
         owners = self._build.deal(sum(band.units for band in shared_out))
-        return self.place_on(owners, name, linears, columns, shared_out, interleaved=interleaved)
+        return self.place_on(owners, name, linears, columns, shared_out, interleaved=interleaved, bulk=bulk)
 
     def place_on(
         self, owners: list[int], name: str, linears: tuple[Linear, ...], columns: Columns, shared_out: Sequence[Band],
-        *, interleaved: bool = False,
+        *, interleaved: bool = False, bulk: bool = False,
     ) -> list[Unit]:  # fmt: skip
         """Put the units of some columns of a matrix, which is shared out in these bands, on the tapes of `owners`."""
         names = tuple(linear.weight.name for linear in linears)
@@ -94,11 +98,15 @@ class Linears:
             label = f"{name}.rest" if number else name
             tiles = self._build.place(label, names, outputs, columns, shape, sms, band.first, interleaved)
             rows = range(band.first, band.first + band.units * band.rows, band.rows)
-            units += [Unit(*place, shape) for place in zip(sms, rows, tiles.offsets, strict=True)]
+            units += [Unit(*place, shape, bulk) for place in zip(sms, rows, tiles.offsets, strict=True)]
         return units
 
     def _copy(self, unit: Unit) -> None:
-        self._build.add(unit.sm, "copy_tape", (unit.shape.atoms, unit.shape.chunk), offset=unit.offset)
+        limit = self._setting.bulk_in_flight if unit.bulk else self._setting.in_flight
+        self._build.add(
+            unit.sm, "copy_tape", (unit.shape.atoms, unit.shape.chunk),
+            offset=unit.offset, in_flight=limit.most, stocked=limit.stocked,
+        )  # fmt: skip
 
     def multiply(self, unit: Unit) -> None:
         """Copy a unit and multiply it with x."""

@@ -82,7 +82,7 @@ class _Lowering:
     def _mlp_phase(self, index: int, layer: Layer) -> None:
         self._add(self.boxes.o, 1, index, layer.mlp_norm, layer.post_attn_norm)
         matrices = (layer.gate, layer.up)
-        units = self.linears.place(f"layers.{index}.gate_up", matrices, interleaved=True)
+        units = self.linears.place(f"layers.{index}.gate_up", matrices, interleaved=True, bulk=True)
         per_part, parts = sum(band.units for band in self.setting.bands_of_down), self.setting.down_parts
         owners = self.build.deal(per_part * len(parts))
 
@@ -140,7 +140,7 @@ class _Lowering:
     def _head(self) -> None:
         self.build.section = Section.HEAD
         layers = len(self.graph.layers)
-        for unit in self.linears.place("head", (self.graph.head,)):
+        for unit in self.linears.place("head", (self.graph.head,), bulk=True):
             self.linears.multiply(unit)
             self.build.add(unit.sm, "head", (), row=unit.row)
         for sm in range(self.setting.sms):

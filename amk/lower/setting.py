@@ -6,7 +6,18 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amk.lower.knobs import Knobs
-from amk.lower.sizes import Band, SharedMemory, bands_of_down, choose_memory, down_parts, down_pieces, pieces_of
+from amk.lower.sizes import (
+    Band,
+    InFlight,
+    SharedMemory,
+    bands_of_down,
+    bulk_in_flight,
+    choose_memory,
+    copies_in_flight,
+    down_parts,
+    down_pieces,
+    pieces_of,
+)
 from amk.model.graph import ModelGraph
 from schedule_ir.layout import TILE_ROWS, ceil_to
 from schedule_ir.target import Target
@@ -55,6 +66,16 @@ class Setting:
     def down_parts(self) -> list[tuple[int, int]]:
         """Column ranges of the K-split of down."""
         return down_parts(self.graph.intermediate, self.knobs.down_split, self.knobs)
+
+    @cached_property
+    def in_flight(self) -> InFlight:
+        """Copies on their way."""
+        return copies_in_flight(self.graph, self.target, self.knobs).within(self.memory.stages)
+
+    @cached_property
+    def bulk_in_flight(self) -> InFlight:
+        """Copies of gate/up and of the head on their way."""
+        return bulk_in_flight(self.graph, self.target, self.knobs).within(self.memory.stages)
 
     def down_pieces(self, begin: int, end: int) -> list[tuple[int, int]]:
         """Column ranges in which an SM multiplies a part of down."""

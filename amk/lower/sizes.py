@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from amk.errors import RejectedProgramError
 from amk.lower.knobs import Knobs
@@ -96,15 +97,32 @@ def bands_of_down(graph: ModelGraph, sms: int, knobs: Knobs) -> tuple[Band, ...]
     return bands(graph.hidden, knobs.down_rows, totals, sms, knobs)
 
 
-def copies_in_flight(graph: ModelGraph, target: Target, knobs: Knobs) -> tuple[int, int]:
-    """(chunks on their way, full slots from which on fewer are).
+class InFlight(NamedTuple):
+    """Chunks on their way at most while fewer than `stocked` slots are taken."""
+
+    most: int
+    stocked: int
+
+    def within(self, stages: int) -> InFlight:
+        """As much of it as a ring of so many slots allows."""
+        return InFlight(min(self.most, stages), min(self.stocked, stages - 1))
+
+
+def copies_in_flight(graph: ModelGraph, target: Target, knobs: Knobs) -> InFlight:
+    """Of all copies but those that `bulk_in_flight` is about.
 
     Measured on an H200 (docs/design.md): a large layer has few hand-offs for its bytes, so that deep queues pay.
     """
     attention = (2 * graph.heads + 2 * graph.kv_heads) * graph.head_dim
     layer_bytes = 2 * graph.hidden * (attention + 3 * graph.intermediate)
     large = target.path == "sm90" and layer_bytes >= LARGE_LAYER * target.sms
-    return knobs.in_flight or (4 if large else 3), knobs.stocked or (6 if large else 4)
+    return InFlight(knobs.in_flight or (4 if large else 3), knobs.stocked or (6 if large else 4))
+
+
+def bulk_in_flight(graph: ModelGraph, target: Target, knobs: Knobs) -> InFlight:
+    """Of gate/up and of the head."""
+    others = copies_in_flight(graph, target, knobs)
+    return InFlight(knobs.bulk_in_flight or others.most, knobs.bulk_stocked or others.stocked)
 
 
 def all_down_pieces(graph: ModelGraph, sms: int, knobs: Knobs) -> list[tuple[int, int]]:

@@ -94,4 +94,4 @@ class Machine(Protocol):
         """
 
     def close(self) -> None:
-        """Free the memory; the machine cannot be used afterwards."""
+        """Free the memory; the machine cannot be used afterwards. Again: nothing."""

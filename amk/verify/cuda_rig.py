@@ -78,8 +78,8 @@ class GuardedMachine(CudaMachine):
             params.tape: int(tape_begins(program)[-1]),
             params.norms: 4 * program.config["hidden_padded"] * len(program.norms),
             params.biases: 4 * program.buffer("biases").size,
-            params.records: 4 * 12 * len(self._opcodes),
-            params.ranges: 4 * program.sms * 12,
+            params.records: self._current.records.nbytes,
+            params.ranges: self._current.ranges.nbytes,
         }
         return list(sizes.items())
 

@@ -73,8 +73,9 @@ def _acquire_access(args: Args, constants: Args, config: Args) -> list[Access]:
 
 OPS = (
     Op(
-        "copy_tape", Lane.STREAM, ("offset",), ("ksteps", "chunk_ksteps"), "CopyTape",
-        "copy one unit (`ksteps` tiles of 16 x 16) from the SM's tape, `offset` in atoms of 512 bytes",
+        "copy_tape", Lane.STREAM, ("offset", "in_flight", "stocked"), ("ksteps", "chunk_ksteps"), "CopyTape",
+        "copy one unit (`ksteps` tiles of 16 x 16) from the SM's tape, `offset` in atoms of 512 bytes; of its chunks "
+        "`in_flight` are on their way at most, or in_flight_low where `stocked` slots are taken as it begins",
         _tape_access, _tape_cost, _chunk_check, _tape_chunks, _tape_instance,
     ),
     Op(

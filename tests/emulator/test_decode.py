@@ -54,6 +54,10 @@ def test_another_kernel_over_the_same_weights_changes_no_bit(folder: Path) -> No
         machine.use_kernel(encode(program), str(library_of(program, folder)).encode())
         assert decode(machine).same_bits(decoded("llama", folder, 0))
         more = replace(program, config={**program.config, "compute_warps": 2 * program.config["compute_warps"]})
+        tight = replace(CASES["llama"], knobs={"bulk_in_flight": 1, "bulk_stocked": 2}).program(model)
+        assert encode(tight).records.tobytes() != encode(program).records.tobytes()
+        machine.use_kernel(encode(tight), str(library_of(program, folder)).encode())
+        assert decode(machine).same_bits(decoded("llama", folder, 0))
         for changed, what in ((more, "config compute_warps"), (replace(program, kv_dtype="bf16"), "kv_dtype")):
             with pytest.raises(DeviceError, match=f"another schedule .{what}."):
                 machine.use_kernel(encode(changed), b"")

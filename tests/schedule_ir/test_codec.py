@@ -27,10 +27,10 @@ def small_program() -> Program:
         Variant("head", {}),
     )
     lanes = {
-        (0, Lane.STREAM, BODY): (Task(0, (0,)), Task(0, (4,))),
+        (0, Lane.STREAM, BODY): (Task(0, (0, 3, 4)), Task(0, (4, 3, 4))),
         (0, Lane.COMPUTE, BODY): (Task(1, ()), Task(1, ())),
         (0, Lane.EPILOGUE, BODY): (Task(2, (0, 0, 0)), Task(2, (16, 0, 0))),
-        (1, Lane.STREAM, HEAD): (Task(0, (0,)),),
+        (1, Lane.STREAM, HEAD): (Task(0, (0, 3, 4)),),
         (1, Lane.COMPUTE, HEAD): (Task(1, ()),),
         (1, Lane.EPILOGUE, HEAD): (Task(3, (16,)),),
     }
@@ -94,7 +94,7 @@ MALFORMED: dict[str, tuple[Callable[[Tables], Tables], str]] = {
     "opcode too large": (lambda t: with_record(t, 0, 0, 4), "record 0: opcode 4"),
     "opcode negative": (lambda t: with_record(t, 0, 0, -1), "record 0: opcode -1"),
     "op of another lane": (lambda t: with_record(t, 0, 0, 1), "record 0: op gemv belongs to lane compute"),
-    "words after the fields": (lambda t: with_record(t, 0, 2, 9), "record 0: op copy_tape has 1 fields"),
+    "words after the fields": (lambda t: with_record(t, 0, 4, 9), "record 0: op copy_tape has 3 fields"),
     "records too narrow": (lambda t: replace(t, records=t.records[:, :11]), "records have shape"),
     "a record of no lane": (
         lambda t: replace(t, records=np.concatenate([t.records, t.records[:1]])), "1 records belong to no lane",
@@ -133,8 +133,8 @@ def test_malformed_tables_are_refused(tables: Tables, case: str) -> None:
 TASKS: dict[str, tuple[Lane, Task, str]] = {
     "opcode": (Lane.STREAM, Task(9, ()), "opcode 9"),
     "lane": (Lane.STREAM, Task(1, ()), "op gemv belongs to lane compute"),
-    "fields": (Lane.STREAM, Task(0, (1, 2)), "op copy_tape takes 1 fields, not 2"),
-    "32 bits": (Lane.STREAM, Task(0, (1 << 31,)), "does not fit 32 bits"),
+    "fields": (Lane.STREAM, Task(0, (1, 2)), "op copy_tape takes 3 fields, not 2"),
+    "32 bits": (Lane.STREAM, Task(0, (1 << 31, 3, 4)), "does not fit 32 bits"),
 }
 
 

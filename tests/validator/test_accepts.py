@@ -150,11 +150,14 @@ def test_one_ring_slot_is_enough_for_whole_units_only() -> None:
     one = {"ring_stages": 1, "in_flight": 1, "in_flight_low": 1, "stocked": 0}
     for chunk, ok in ((8, True), (2, False)):
         case = programs.case(intermediate=64, knobs=Knobs(2, chunk, max_splits=2, min_split_rows=16))
-        program = replace(case.program, config={**case.program.config, **one})
-        report = validate(encode(program), case.model, case.gpu)
+        sheet = Sheet(encode(replace(case.program, config={**case.program.config, **one})), random.Random(0))
+        for key, place in sheet.find("copy_tape"):
+            row = sheet.lanes[key][place]
+            row[sheet.column(row, "in_flight")], row[sheet.column(row, "stocked")] = 1, 0
+        report = validate(sheet.tables(), case.model, case.gpu)
         assert report.ok is ok, report.text()
         assert ok or {v.rule for v in report.violations} == {6}
-        wrong = oracle.judge(encode(program), case.model, oracle.Setup(20), oracle.randomly(random.Random(1)))
+        wrong = oracle.judge(sheet.tables(), case.model, oracle.Setup(20), oracle.randomly(random.Random(1)))
         assert wrong == (None if ok else "deadlock")
 
 

@@ -91,6 +91,16 @@ def row_tail(sheet: Sheet) -> None:
     rows.append(list(rows[0]))
 
 
+def fewer_slots(sheet: Sheet) -> None:
+    """The last slot of the ring is not used."""
+    config(ring_stages=-1)(sheet)
+    slots = sheet.header["config"]["ring_stages"]
+    sheet.header["config"]["stocked"] = slots - 1
+    for key, place in sheet.find("copy_tape"):
+        row = sheet.lanes[key][place]
+        row[sheet.column(row, "stocked")] = slots - 1
+
+
 TWINS: list[tuple[int, Edit, Edit]] = [
     (1, trailing(0), trailing(1)),
     (1, config(tied_head=0), lambda s: s.header["config"].update(layers=0)),
@@ -100,10 +110,13 @@ TWINS: list[tuple[int, Edit, Edit]] = [
     (3, word("publish", "dst", 0), word("publish", "dst", 16)),
     (5, swap("kv_acquire", 0), swap("kv_acquire", 1)),
     (6, slots(0), slots(1)),
-    (6, config(ring_stages=-1, in_flight=0, stocked=-1), config(ring_stages=1)),
+    (6, fewer_slots, config(ring_stages=1)),
     (6, lambda s: s.buffer("shared.ring"), buffer("shared.ring", -1)),
     (6, lambda s: s.header["config"].update(stocked=s.header["config"]["ring_stages"] - 1),
      lambda s: s.header["config"].update(stocked=s.header["config"]["ring_stages"])),
+    (6, word("copy_tape", "in_flight", 0), word("copy_tape", "in_flight", -3)),
+    (6, word("copy_tape", "in_flight", 0), word("copy_tape", "in_flight", 100)),
+    (6, word("copy_tape", "stocked", 0), word("copy_tape", "stocked", 100)),
     (7, config(max_seq=-1), config(max_seq=1)),
     (7, config(min_split_rows=16), config(min_split_rows=8)),
     (7, buffer("kv", 16), buffer("kv", -1)),

@@ -27,7 +27,7 @@ def toy(steps: Sequence[Sequence[Step]], mailboxes: int, phases: int = 2) -> Pro
     for sm, sequence in enumerate(steps):
         makes = [(box, phase) for kind, box, phase in sequence if kind == "make"]
         tapes.append(len(makes))
-        lanes[sm, Lane.STREAM, Section.BODY] = tuple(Task(COPY, (unit,)) for unit in range(len(makes)))
+        lanes[sm, Lane.STREAM, Section.BODY] = tuple(Task(COPY, (unit, 3, 4)) for unit in range(len(makes)))
         lanes[sm, Lane.COMPUTE, Section.BODY] = tuple(
             Task(GATHER, (16 * box, phase)) if kind == "wait" else Task(GEMV, ()) for kind, box, phase in sequence
         )

@@ -41,17 +41,30 @@ def check(columns: Columns, matching: Matching) -> list[Violation]:
     problems += [Violation(6, message) for message in _slots(columns)]
     problems += _same_chunks(columns, matching)
     problems += [Violation(6, message) for message in (*_chunks(columns), *_ahead(columns))]
-    if (
-        not 1 <= config["in_flight_low"] <= config["ring_stages"]
-        or not 1 <= config["in_flight"] <= config["ring_stages"]
-    ):
+    problems += [Violation(6, message) for message in _limits(config)]
+    return problems + _limits_of_copies(columns)
+
+
+def _limits(config: Mapping[str, int]) -> list[str]:
+    """Theorem: copies on their way are no more than the slots, and no other generation's barrier is asked for."""
+    slots, broken = config["ring_stages"], []
+    if not 1 <= config["in_flight_low"] <= slots or not 1 <= config["in_flight"] <= slots:
         flight = f"in_flight = {config['in_flight']}, in_flight_low = {config['in_flight_low']}"
-        message = f"{flight}: copies in flight must be between 1 and the {config['ring_stages']} slots"
-        problems.append(Violation(6, message))
-    if not 0 <= config["stocked"] < config["ring_stages"]:
-        message = f"stocked = {config['stocked']} looks past the {config['ring_stages']} slots: another phase's barrier"
-        problems.append(Violation(6, message))
-    return problems
+        broken.append(f"{flight}: copies in flight must be between 1 and the {slots} slots")
+    if not 0 <= config["stocked"] < slots:
+        broken.append(f"stocked = {config['stocked']} looks past the {slots} slots: another phase's barrier")
+    return broken
+
+
+def _limits_of_copies(columns: Columns) -> list[Violation]:
+    """The same of each copy's own limits."""
+    copies, slots = columns.of("copy_tape"), columns.config["ring_stages"]
+    in_flight, stocked = (columns.field(name, copies) for name in ("in_flight", "stocked"))
+    bad = copies[(in_flight < 1) | (in_flight > slots) | (stocked < 0) | (stocked >= slots)]
+    if not len(bad):
+        return []
+    message = f"a copy's in_flight must be between 1 and the {slots} slots, stocked between 0 and {slots - 1}"
+    return [Violation(6, message, describe.task(columns, int(bad[0])))]
 
 
 def _slots(columns: Columns) -> list[str]:

@@ -117,6 +117,7 @@ class CpuMachine:
         return self._kv.rows(begin, end)
 
     def close(self) -> None:
-        """Free the weights and the cache."""
+        """Free the weights and the cache; again: nothing."""
         self._bound = []
-        del self._kv, self._embed
+        for name in ("_kv", "_embed"):
+            self.__dict__.pop(name, None)

@@ -1,4 +1,4 @@
-"""Which kernels can run over the weights that were loaded for another one."""
+"""Which kernels and device tables can run over the weights that were loaded for others."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ KERNEL_ONLY = frozenset(
 
 
 def difference(loaded: Tables, other: Tables) -> str | None:
-    """In what the kernel of `other` needs something else than what was loaded for the first; None if in nothing."""
-    if loaded.records.tobytes() != other.records.tobytes() or loaded.ranges.tobytes() != other.ranges.tobytes():
-        return "device tables"
-    for name in ("variants", "tiles", "norms", "biases", "scalars", "kv_dtype"):
+    """In what `other` needs other weights, or other memory, than what was loaded for the first; None if in nothing.
+
+    Its tasks may be others: where the bytes of the tapes are the same ones, who reads them when is in the tables alone.
+    """
+    for name in ("tiles", "norms", "biases", "scalars", "kv_dtype"):
         if loaded.header[name] != other.header[name]:
             return name
     first, second = _shared_config(loaded), _shared_config(other)

@@ -45,11 +45,10 @@ class CudaMachine:
         self, tables: Tables, cubin: bytes, model: Model, progress: Progress = SILENT, device: int = 0
     ) -> None:
         self.program: Program = decode(tables)
-        self._tables = tables
+        self._tables = self._current = tables
         self._kernels: dict[bytes, tuple[Any, int]] = {}
         self.model = model
         self.last_launch_ms = 0.0
-        self._opcodes = tables.records[:, 0].copy()
         self._step_seconds = SLICE_SECONDS / 8
         self._epoch = 1
         self._memory = Memory()
@@ -120,18 +119,32 @@ class CudaMachine:
         return read_kv(self.program, self.kv_address, begin, end)
 
     def use_kernel(self, tables: Tables, cubin: bytes) -> None:
-        """Launch another kernel from now on, over the weights that are loaded; one that was used before at no cost.
+        """Launch another kernel from now on, with its own tables, over the weights that are loaded; one that was used
+        before at no cost.
 
-        Raises DeviceError if `tables`, those that it executes, are not those that were loaded but for what only a
-        kernel goes by, or if it does not fit an SM.
+        Raises DeviceError if `tables` need other weights or memory than was loaded, or if it does not fit an SM.
         """
         self._use()
+        if (changed := difference(self._tables, tables)) is not None:
+            raise DeviceError(f"the kernel is of another schedule ({changed}); load it as a machine of its own")
         if cubin not in self._kernels:
-            if (changed := difference(self._tables, tables)) is not None:
-                raise DeviceError(f"the kernel is of another schedule ({changed}); load it as a machine of its own")
             module = self._own(driver().cuModuleUnload, call(driver().cuModuleLoadData, cubin))
             self._kernels[cubin] = self._open_kernel(module, tables.header["config"]["shared_bytes"])
         self._kernel, self._shared_bytes = self._kernels[cubin]
+        self._use_tables(tables)
+
+    def _use_tables(self, tables: Tables) -> None:
+        if tables is self._current:
+            return
+        for name, values in (("records", tables.records), ("ranges", tables.ranges)):
+            before = getattr(self._current, name)
+            if values.tobytes() == before.tobytes():
+                continue
+            if values.nbytes != before.nbytes:
+                self._memory.free(getattr(self._params, name))
+                setattr(self._params, name, self._memory.allocate(values.nbytes))
+            to_device(getattr(self._params, name), values)
+        self._current = tables
 
     def close(self) -> None:
         """Free the GPU memory."""
@@ -339,7 +352,8 @@ class CudaMachine:
 
     def _hang_text(self, report: dict[str, int]) -> str:
         lane = LANES[report["lane"]]
-        op = self.program.variants[int(self._opcodes[report["record"]])].op
+        opcode = int(self._current.records[report["record"], 0])
+        op = self._current.header["variants"][opcode]["op"]
         return (
             f"the kernel hung: SM {report['sm']}, lane {lane}, task {report['record']} ({op}), step {report['step']}; "
             "load the artifact again, and report this with the artifact's program.json"

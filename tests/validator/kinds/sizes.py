@@ -40,6 +40,16 @@ def stocked_beyond_ring(sheet: Sheet) -> bool:
 
 
 @kind(6)
+def copy_beyond_ring(sheet: Sheet) -> bool:
+    """One copy may leave more on their way than there are slots, or asks for another generation's barrier."""
+    key, place = sheet.rng.choice(sheet.find("copy_tape"))
+    row = sheet.lanes[key][place]
+    name = sheet.rng.choice(["in_flight", "stocked"])
+    row[sheet.column(row, name)] = sheet.header["config"]["ring_stages"] + (name == "in_flight")
+    return True
+
+
+@kind(6)
 def reduce_slot_too_many(sheet: Sheet) -> bool:
     return config(sheet, "reduce_slots", 2)
 
