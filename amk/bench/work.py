@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schedule_ir.program import Program
+import numpy as np
+
+from amk.tape import PADDING, row_table
+from schedule_ir.program import Program, TensorTiles
 
 WEIGHT_BYTES = 2
 
@@ -32,8 +35,13 @@ class Work:
 
 def work_of(program: Program, pos: int, steps: int = 1) -> Work:
     """Mean over `steps` tokens from `pos`. Padding of tiles and blocks is the schedule's waste and does not count."""
-    weights = sum(sum(t.rows) * (t.columns[1] - t.columns[0]) for t in program.tiles) * WEIGHT_BYTES
+    weights = sum(_rows_of(tiles) * (tiles.columns[1] - tiles.columns[0]) for tiles in program.tiles) * WEIGHT_BYTES
     return Work(weights, (pos + (steps - 1) / 2) * kv_row_bytes(program))
+
+
+def _rows_of(tiles: TensorTiles) -> int:
+    """Rows of the tensors that lie in these tiles, which may be a band of a matrix only."""
+    return sum(int(np.count_nonzero(row_table(tiles, index) != PADDING)) for index in range(len(tiles.tensors)))
 
 
 def kv_row_bytes(program: Program) -> int:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from amk.bench.energy import Energy, Sample, energy_of
 from amk.bench.measure import MIN_LAUNCHES, WARM_UP, measure_latency
 from amk.bench.work import kv_row_bytes, work_of
+from amk.gpus import lookup
+from amk.lower import lower
+from amk.model.walker import walk
 from tests.bench.fakes import FakeMachine, FakeReadings, NoReadings, program
+from tests.gpu.shapes import CONFIGS
 
 
 def test_median_and_spread_are_of_the_launches_after_warming_up() -> None:
@@ -68,6 +74,16 @@ def test_work_of_padded_sizes() -> None:
     )  # fmt: skip
     assert work_of(made, 0).weights == 2 * (2 * layer + 509 * 64)
     assert kv_row_bytes(made) == 2 * 2 * 40 * 2
+
+
+def test_bands_of_a_matrix_are_counted_once() -> None:
+    """Published sizes on 132 SMs: q/k/v, o and down lie in units of 16 rows and of 8."""
+    for name, total in (("llama-1b", 1_235_746_816), ("llama-3b", 3_212_574_720)):
+        graph = walk(CONFIGS[name], None)
+        made = lower(graph, lookup("h200").as_target(), 128)
+        assert any(tiles.first_row for tiles in made.tiles)
+        matrices = (ref for ref in graph.tensors() if len(ref.shape) == 2)
+        assert work_of(made, 0).weights == 2 * sum(math.prod(ref.shape) for ref in matrices) == 2 * total
 
 
 def test_percent_of_a_bandwidth() -> None:
