@@ -4,10 +4,9 @@
     benchmarks/kernels.py SHAPE [--positions 0,4096] [--turns 3] [--json F] TREE[:KNOBS] [TREE[:KNOBS] ...]
 
 TREE is a checkout of this repository, "." for this one; KNOBS such as in_flight=3,stocked=6. Each kernel is built by
-its own tree's code, with random weights. Those whose device tables are not those of the first are named and left out:
-their weights lie elsewhere. So a change to the kernels, or a knob that only changes constants, is compared in a tenth
-of a second a kernel, without what loading anew does to addresses. Tokens that differ from the first's are pointed
-out.
+its own tree's code, with random weights. Those whose weights lie elsewhere than the first one's are named and left
+out. So a change to the kernels, or a knob that leaves the weights where they are, is compared in a tenth of a second a
+kernel, without what loading anew does to addresses. Tokens that differ from the first's are pointed out.
 """
 
 from __future__ import annotations

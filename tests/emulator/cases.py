@@ -82,6 +82,15 @@ CASES = {
         knobs={"qkv_rows": 8, "o_rows": 8, "down_rows": 8, "down_pieces": 2, "chunk_ksteps": 4},
         sms=3,
     ),
+    "bands": Case(
+        "rounds of units of 16 rows and the rest in units of 8: q/k/v, o, and down in pieces; biases; limits per copy",
+        changes={
+            "hidden_size": 128, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 256,
+            "mlp_bias": True, "attention_bias": True, "vocab_size": 99, "num_hidden_layers": 1,
+        },
+        knobs={"down_pieces": 2, "bulk_in_flight": 1, "bulk_stocked": 3},
+        sms=7,
+    ),
     "gemma2": Case(
         "norms after, windows, soft caps, tied head, sm120",
         path="sm120",
