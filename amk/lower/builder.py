@@ -82,16 +82,8 @@ class Builder:
             offsets.append(self.tape_atoms[sm])
             self.tape_atoms[sm] += shape.atoms
         tiles = TensorTiles(
-            name,
-            tensors,
-            interleaved,
-            rows,
-            columns,
-            shape.ksteps,
-            tuple(owners),
-            tuple(offsets),
-            shape.rows,
-            first_row,
+            name, tensors, interleaved, rows, columns, shape.ksteps, tuple(owners), tuple(offsets),
+            unit_rows=shape.rows, first_row=first_row,
         )  # fmt: skip
         self.tiles.append(tiles)
         return tiles

@@ -6,6 +6,8 @@ K/V rows, down units (piece by piece of K).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from amk.lower.attention import AttentionTasks
 from amk.lower.builder import Builder
 from amk.lower.header import buffers_of, check_sizes, config_of, scalars_of
@@ -85,21 +87,23 @@ class _Lowering:
         units = self.linears.place(f"layers.{index}.gate_up", matrices, interleaved=True, bulk=True)
         per_part, parts = sum(band.units for band in self.setting.bands_of_down), self.setting.down_parts
         owners = self.build.deal(per_part * len(parts))
-
-        def append_early(sm: int) -> None:
-            """Where no unit of down follows: the epilogue releases a row after a unit that follows its append."""
-            if sm not in down_sms:
-                self.attention.append(sm)
-
-        down_sms = set(owners)
         self.linears.emit(
             units, index, self.boxes.mlp, self.vectors.bias(matrices, True),
-            scaled=layer.mlp_norm is not None, gated=True, before_last=append_early,
+            scaled=layer.mlp_norm is not None, gated=True, before_last=self._appending(set(owners)),
         )  # fmt: skip
         self.attention.append_all()
         bias = self.vectors.bias((layer.down,), False)
         for part in range(len(parts)):
             self._down_part(index, layer, part, bias if part == 0 else None, owners[part * per_part :][:per_part])
+
+    def _appending(self, down_sms: set[int]) -> Callable[[int], None]:
+        """Appends where no unit of down follows: the epilogue releases a row after a unit that follows its append."""
+
+        def append(sm: int) -> None:
+            if sm not in down_sms:
+                self.attention.append(sm)
+
+        return append
 
     def _down_part(self, index: int, layer: Layer, part: int, bias: int | None, owners: list[int]) -> None:
         mailbox, mlp = self.boxes.down(index) + part * self.setting.hidden_padded, self.boxes.mlp
