@@ -84,15 +84,19 @@ def longest(positions: str) -> int:
 
 def timed(*command: str) -> dict[str, Any] | None:
     """Run an amk command; seconds and peak resident bytes of it, or None if it failed."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])}
     print("amk", command[0], Path(command[1]).name, flush=True)
     started = time.monotonic()
-    child = subprocess.Popen([sys.executable, "-m", "amk", *command], env=environment)
+    child = subprocess.Popen([sys.executable, "-m", "amk", *command], env=environment())
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
         return None
     return {"seconds": round(time.monotonic() - started, 2), "peak_bytes": usage.ru_maxrss * 1024}
+
+
+def environment() -> dict[str, str]:
+    """Of a child that runs this checkout's amk."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])}
 
 
 def write(shape: str, options: argparse.Namespace, result: Path, build: dict[str, Any]) -> bool:

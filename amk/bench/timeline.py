@@ -55,7 +55,10 @@ class Timeline:
         sm, lane, _ = np.nonzero(filled)
         word, begin, ready, end = events[filled].T
         per_us = max(1e-9, float((end - anchors[sm, lane, 0]).max()) / (milliseconds * 1e3))
-        starts = anchors[:, :, 1] / 1e3 - anchors[:, :, 0] / per_us
+        since = (
+            anchors[:, :, 1] - anchors[:, :, 1].min()
+        )  # as integers: floats of nanoseconds since 1970 are too coarse
+        starts = since / 1e3 - anchors[:, :, 0] / per_us
         offset = starts.mean(1)[sm]
         zero = float((begin / per_us + offset).min())
         raw = cls(

@@ -44,6 +44,12 @@ def test_events_are_all_there(timeline: Timeline, rows: list[Row]) -> None:
     assert timeline.waited == pytest.approx([row[5] for row in rows], rel=0.05, abs=0.02)
 
 
+def test_durations_are_kept_to_a_few_nanoseconds(timeline: Timeline, rows: list[Row]) -> None:
+    """Times are not put through floats of nanoseconds since 1970, which have steps of a quarter of a microsecond."""
+    took = np.array([row[6] - row[4] for row in rows])
+    assert timeline.end - timeline.begin == pytest.approx(took, rel=0.05, abs=0.005)
+
+
 def test_unrelated_clocks_are_put_together(timeline: Timeline, rows: list[Row]) -> None:
     error = timeline.end - np.array([row[6] for row in rows])
     assert np.abs(error - np.median(error)).max() < 0.3

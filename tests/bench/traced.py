@@ -20,6 +20,9 @@ CLOCK_PER_US = 1500
 TIMER_NS = 1024
 """The global timer moves in steps of this."""
 
+SINCE_1970_NS = 1_796_000_000_000_000_000
+"""What it counts: in microseconds, a float of that size has steps of 0.25."""
+
 Row = tuple[int, int, int, int, float, float, float]  # sm, lane, step, record, begin, waited, end
 
 
@@ -100,5 +103,5 @@ def clocks(program: Program, rows: list[Row], capacity: int) -> Arrays:
     started = np.random.default_rng(1).integers(0, 5000, program.sms)  # ns after the launch
     for sm in range(program.sms):
         clock = int(skew[sm]) - int(started[sm]) * CLOCK_PER_US // 1000
-        anchors[sm, :] = clock, (10**15 - started[sm]) // TIMER_NS * TIMER_NS
+        anchors[sm, :] = clock, (SINCE_1970_NS - started[sm]) // TIMER_NS * TIMER_NS
     return events, counts, anchors, max(row[6] + started[row[0]] / 1e3 for row in rows) / 1e3
