@@ -38,10 +38,16 @@ __device__ __forceinline__ void wait_first(const ComputeLane& lane, const PollPl
   compute_barrier<kComputeThreads>();
 }
 
+struct Nothing {
+  __device__ __forceinline__ void operator()() const {}
+};
+
 // Polls a batch of this thread's packet pairs, again only those that are missing. Elements from `length` on are zero.
-template <int kCount, int kSteps>
+// `meanwhile` is called once, while the first answers are on their way.
+template <int kCount, int kSteps, typename Meanwhile = Nothing>
 __device__ __forceinline__ void poll_batch(
-    const ComputeLane& lane, const PollPlace<kSteps>& place, float (&values)[kCount][2]) {
+    const ComputeLane& lane, const PollPlace<kSteps>& place, float (&values)[kCount][2],
+    Meanwhile&& meanwhile = Nothing{}) {
   const TraceWait traced(lane.trace);
   wait_first<kSteps>(lane, place);
   u64 a[kCount], b[kCount];
@@ -50,6 +56,7 @@ __device__ __forceinline__ void poll_batch(
     a[i] = b[i] = static_cast<u64>(place.tag) << 32;
     if (place.valid(lane, i)) load_packet_pair(place.packet(i), a[i], b[i]);
   }
+  meanwhile();
   Spin spin;
   for (;;) {
     bool all = true;
@@ -82,13 +89,16 @@ __device__ __forceinline__ void for_batches(Body&& body) {
 // x = packets of another phase, as they are.
 template <int kSteps, int kLength>
 struct Gather {
-  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
+  template <typename Meanwhile = Nothing>
+  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task, Meanwhile&& meanwhile = Nothing{}) {
     const u64* mine = my_packets<kSteps>(lane, task.first.y);
     const u32 tag = lane.tag(task.first.z);
     for_batches<Slice<kSteps>::kRounds>([&](int first, auto count) {
       constexpr int kCount = decltype(count)::value;
       float values[kCount][2];
-      poll_batch(lane, PollPlace<kSteps>{mine, tag, first, kLength}, values);
+      poll_batch(lane, PollPlace<kSteps>{mine, tag, first, kLength}, values, [&] {
+        if (first == 0) meanwhile();
+      });
 #pragma unroll
       for (int i = 0; i < kCount; i++) store_x<kSteps>(lane, first + i, values[i][0], values[i][1]);
     });
@@ -96,7 +106,7 @@ struct Gather {
   }
 };
 
-// Stores residual * norm weight as x and adds to the warp's sum of squares. RMSNorm's scale comes in the epilogue.
+// Stores residual * norm weight as x and adds to the thread's sum of squares. RMSNorm's scale comes in the epilogue.
 template <int kSteps>
 struct Norm {
   // This thread's weights of round 0 in a row of the norms.
@@ -112,7 +122,7 @@ struct Norm {
     store_x<kSteps>(lane, round, value.x * weight.x, value.y * weight.y);
   }
   static __device__ __forceinline__ void finish(ComputeLane& lane, float sum) {
-    lane.sum_of_squares = warp_sum(sum);
+    lane.squares = sum;
     __syncwarp();
   }
 };
@@ -152,7 +162,8 @@ struct EmbedNorm {
 
 template <int kSteps, int kParts, int kStride>
 struct AddNorm {
-  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
+  template <typename Meanwhile = Nothing>
+  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task, Meanwhile&& meanwhile = Nothing{}) {
     float sum = 0.f;
     const u64* mine = my_packets<kSteps>(lane, task.first.y);
     const float* norm = Norm<kSteps>::row(lane, task.first.w);
@@ -168,7 +179,9 @@ struct AddNorm {
 #pragma unroll
       for (int part = 0; part < kParts; part++) {
         float arrivals[kCount][2];
-        poll_batch(lane, PollPlace<kSteps>{mine + part * kStride, tag, first, kHidden}, arrivals);
+        poll_batch(lane, PollPlace<kSteps>{mine + part * kStride, tag, first, kHidden}, arrivals, [&] {
+          if (first == 0 && part == 0) meanwhile();
+        });
 #pragma unroll
         for (int i = 0; i < kCount; i++) {
           values[i].x += kResidualMultiplier * arrivals[i][0];

@@ -16,7 +16,7 @@ struct ComputeLane : LaneState {
   int warp;
   RingCursor next;
   ReduceCursor reduce;
-  float sum_of_squares = 0.f;  // this warp's part, of the residual that was last normalised
+  float squares = 0.f;  // this thread's part of their sum, of the residual that was last normalised
   int token = 0;
   bool stop = false;
 

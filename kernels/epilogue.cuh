@@ -41,7 +41,7 @@ struct EpilogueLane : LaneState {
     u32 mine = squares + ((thread & 15) - kSquaresRow) * kReduceRow * 4 + (thread >> 4) * kHalfWords * 4;
     const u32 empty = reduce_empty(next.slot);
     asm volatile("" : "+r"(squares), "+r"(mine));
-    if (!wait_or_quit(*this, reduce_full(next.slot), next.parity)) return false;
+    if (!wait_full()) return false;
     float words[kHalfWarps], first[kHalfWarps], second[kHalfWarps];
     load_row(reinterpret_cast<const float*>(shared + mine), words);
     if (scaled) {
@@ -56,6 +56,14 @@ struct EpilogueLane : LaneState {
     if (thread == 0) mbarrier_arrive(empty);
     next.advance();
     return true;
+  }
+
+ private:
+  // Not bounded by itself: the compute warps' own waits are, and they arrive here too when they end the launch.
+  __device__ __forceinline__ bool wait_full() {
+    const TraceWait traced(trace);
+    wait_at_barrier<kReduceBarrierThreads>(reduce_full(next.slot));
+    return !*quit_flag();
   }
 };
 

@@ -30,28 +30,24 @@ struct Tiles {
       if (has(lane, i)) a[i] = tiles[i * kComputeWarps * 32];
   }
 
-  // Multiplies with x, and gives the slot back.
-  __device__ __forceinline__ void multiply(ComputeLane& lane, const uint2* x, Sums& sums) const {
+  __device__ __forceinline__ void multiply(const ComputeLane& lane, const uint2* x, Sums& sums) const {
 #pragma unroll
     for (int i = 0; i < kMine; i++) {
       if (!has(lane, i)) continue;
       const uint2 b = x[i * 8];
       Bf16::mma(sums[i & 1], a[i], b.x, b.y);
     }
-    lane.release_ring_slot();
   }
 };
 
 // Chunks of kChunk k-steps, and one of kRest.
 template <int kChunk, int kRest>
 struct Product {
-  static constexpr int kPerChunk = (kChunk + kComputeWarps - 1) / kComputeWarps;  // k-steps of a warp
+  static constexpr int kPerChunk = Tiles<kChunk>::kMine;  // k-steps of a warp
 
-  // Adds the product of the next `full` chunks, one or more, and the rest in the ring with x. A chunk is loaded before the one before it is multiplied, so
-  // that a warp's latencies overlap.
-  // `half`: a warp's k-steps in half of x, where units have 8 rows and so a tile's rows 8-15 meet the second half.
-  static __device__ __forceinline__ void add(ComputeLane& lane, int full, int half, Sums& sums) {
-    const uint2* x = load_x(lane) + (lane.thread & 8) * half;
+  // Adds the product of the next `full` chunks, one or more, and the rest in the ring with x. A chunk is loaded before
+  // the one before it is multiplied, so that a warp's latencies overlap.
+  static __device__ __forceinline__ void add(ComputeLane& lane, int full, const uint2* x, Sums& sums) {
     RingCursor next = lane.next;
     Tiles<kChunk> current;
     current.load(lane, next);
@@ -61,19 +57,62 @@ struct Product {
       next.advance();
       following.load(lane, next);
       current.multiply(lane, x, sums);
+      lane.release_ring_slot();
       current = following;
       x += kPerChunk * 8;
     }
     if constexpr (kRest == 0) {
       current.multiply(lane, x, sums);
+      lane.release_ring_slot();
     } else {
       Tiles<kRest> rest;
       next.advance();
       rest.load(lane, next);
       current.multiply(lane, x, sums);
+      lane.release_ring_slot();
       rest.multiply(lane, x + kPerChunk * 8, sums);
+      lane.release_ring_slot();
     }
   }
+};
+
+// The leading chunks of a unit in registers, of a warp up to kLoadedTiles tiles of them; their slots are free again.
+template <int kChunk, int kRest, int kFull>
+struct Loaded {
+  static constexpr int kPerChunk = Tiles<kChunk>::kMine;
+  static constexpr int kOfRest = kRest ? Tiles<kRest ? kRest : 1>::kMine : 0;
+  static constexpr bool kWhole = kFull * kPerChunk + kOfRest <= kLoadedTiles;
+  static constexpr int kMost = kWhole ? kFull : kFull - 1;  // Product takes one or more of the others
+  static constexpr int kChunks = kMost < kLoadedTiles / kPerChunk ? kMost : kLoadedTiles / kPerChunk;
+  static constexpr int kTiles = kChunks * kPerChunk;  // of a warp, without those of the rest
+  static constexpr bool kRestToo = kWhole && kRest > 0;
+
+  Tiles<kChunk> chunks[kChunks ? kChunks : 1];
+  Tiles<kRestToo ? kRest : 1> rest;
+
+  __device__ __forceinline__ void load(ComputeLane& lane) {
+#pragma unroll
+    for (int i = 0; i < kChunks; i++) {
+      chunks[i].load(lane, lane.next);
+      lane.release_ring_slot();
+    }
+    if constexpr (kRestToo) {
+      rest.load(lane, lane.next);
+      lane.release_ring_slot();
+    }
+  }
+
+  __device__ __forceinline__ void multiply(const ComputeLane& lane, const uint2* x, Sums& sums) const {
+#pragma unroll
+    for (int i = 0; i < kChunks; i++) chunks[i].multiply(lane, x + i * kPerChunk * 8, sums);
+    if constexpr (kRestToo) rest.multiply(lane, x + kTiles * 8, sums);
+  }
+};
+
+struct NoneLoaded {
+  static constexpr bool kWhole = false;
+  static constexpr int kChunks = 0, kTiles = 0;
+  __device__ __forceinline__ void multiply(const ComputeLane&, const uint2*, Sums&) const {}
 };
 
 // Sums of columns 0 (high parts of x) and 1 (low parts), of rows thread / 4 in the first of an accumulator's halves and
@@ -120,12 +159,12 @@ struct UnitSums<8> {
 
 template <typename Unit>
 __device__ __forceinline__ void hand_over(ComputeLane& lane, const Sums& sums) {
+  const float squares = warp_sum(lane.squares);  // while the last mma are on their way
   wait(lane, reduce_empty(lane.reduce.slot), lane.reduce.parity ^ 1);
   float* words = reinterpret_cast<float*>(shared + reduce_offset(lane.reduce.slot, lane.warp));
   if (Unit::any(lane.thread)) Unit::template leave<kReduceRow>(lane.thread, words, sums);
-  if (lane.thread == 0) words[kSquaresRow * kReduceRow] = lane.sum_of_squares;
-  __syncwarp();
-  if (lane.thread == 0) mbarrier_arrive(reduce_full(lane.reduce.slot));
+  if (lane.thread == 0) words[kSquaresRow * kReduceRow] = squares;
+  arrive_at_barrier<kReduceBarrierThreads>(reduce_full(lane.reduce.slot));
   lane.reduce.advance();
 }
 
@@ -140,18 +179,33 @@ struct Gemv {
   static __device__ __forceinline__ void run(
       ComputeLane& lane, const Task& task, int full, int half, bool resumed, bool parked) {
     if (half)
-      multiply<UnitSums<8>>(lane, task, full, half, resumed, parked);
+      multiply<UnitSums<8>>(lane, task, full, half, resumed, parked, NoneLoaded{});
     else
-      multiply<UnitSums<16>>(lane, task, full, half, resumed, parked);
+      multiply<UnitSums<16>>(lane, task, full, half, resumed, parked, NoneLoaded{});
+  }
+
+  // The same of a unit of `kFull` chunks and the rest, of which `loaded` are in registers.
+  template <int kFull>
+  static __device__ __forceinline__ void run_loaded(
+      ComputeLane& lane, const Task& task, int half, bool resumed, bool parked,
+      const Loaded<kChunk, kRest, kFull>& loaded) {
+    if (half)
+      multiply<UnitSums<8>>(lane, task, kFull, half, resumed, parked, loaded);
+    else
+      multiply<UnitSums<16>>(lane, task, kFull, half, resumed, parked, loaded);
   }
 
  private:
-  template <typename Unit>
+  // `half`: a warp's k-steps in half of x, where units have 8 rows and so a tile's rows 8-15 meet the second half.
+  template <typename Unit, typename LoadedT>
   static __device__ __forceinline__ void multiply(
-      ComputeLane& lane, const Task& task, int full, int half, bool resumed, bool parked) {
+      ComputeLane& lane, const Task& task, int full, int half, bool resumed, bool parked, const LoadedT& loaded) {
     Sums sums = {};
     if (resumed && Unit::any(lane.thread)) Unit::resume(lane.thread, accumulator(lane, task.first.y), sums);
-    Product<kChunk, kRest>::add(lane, full, half, sums);
+    const uint2* x = load_x(lane) + (lane.thread & 8) * half;
+    loaded.multiply(lane, x, sums);
+    if constexpr (!LoadedT::kWhole)
+      Product<kChunk, kRest>::add(lane, full - LoadedT::kChunks, x + LoadedT::kTiles * 8, sums);
     if (!parked)
       hand_over<Unit>(lane, sums);
     else if (Unit::any(lane.thread))

@@ -11,21 +11,53 @@ constexpr int kThreads = kComputeThreads + 64;  // then the stream warp, then th
 
 extern __shared__ __align__(128) u8 shared[];
 
-// Lane state follows the ring's barriers: this flag in 64 bytes, then what Sample chooses from.
+// Lane state follows the ring's barriers: this flag, the lanes' ranges of records, then what Sample chooses from.
 __device__ __forceinline__ volatile int* quit_flag() {
   return reinterpret_cast<volatile int*>(shared + kBarriersOffset + 16 * kRingStages);
 }
 
-// A device-table record: the opcode and the op's fields. Words from 4 on are fetched where they are used.
+// [lanes] body begin, body end, head begin, head end. Here because it is looked at once a token, and would take registers.
+__device__ __forceinline__ int4* record_ranges() {
+  return reinterpret_cast<int4*>(shared + kBarriersOffset + 16 * kRingStages + 16);
+}
+
+// A device-table record: the opcode and the op's fields. Words from 4 on are fetched where they are used. Word 0 is there
+// before the others, see Ahead.
 struct Task {
   int4 first;
   const int4* record;
-  __device__ int opcode() const { return first.x; }
+  int code;
+  __device__ int opcode() const { return code; }
   __device__ __forceinline__ int4 second() const { return words(record + 1); }
   __device__ __forceinline__ int4 third() const { return words(record + 2); }
 
   // Read again where they are used again: registers are scarcer.
   static __device__ __forceinline__ int4 words(const int4* address) { return load_constant(address); }
+};
+
+constexpr int kRecordsAhead = 4;  // how far records are prefetched: the tables of a large model do not stay in L2
+
+// The records after the task that runs. The opcode of the first of them is asked for a task ahead of its use; its other
+// words come out of L1 then.
+struct Ahead {
+  const Params& params;
+  int index, last;
+  int code = 0;
+
+  __device__ __forceinline__ Ahead(const Params& p, int begin, int end) : params(p), index(begin), last(end) { fetch(); }
+  __device__ __forceinline__ bool any() const { return index < last; }
+  __device__ __forceinline__ Task task() const { return Task{load_constant(record()), record(), code}; }
+  __device__ __forceinline__ void advance() {
+    index++;
+    fetch();
+  }
+
+ private:
+  __device__ __forceinline__ const int4* record() const { return params.records + static_cast<u64>(index) * 3; }
+  __device__ __forceinline__ void fetch() {
+    load_constant_if(any(), record(), code);
+    if (any()) prefetch_l1(record() + 3 * kRecordsAhead);
+  }
 };
 
 struct LaneState {
@@ -92,17 +124,6 @@ __device__ __forceinline__ void load_row(const float* row, float (&values)[kCoun
     if (i + 2 < kCount) values[i + 2] = four.z;
     if (i + 3 < kCount) values[i + 3] = four.w;
   }
-}
-
-// Waits for the phase of `parity`; false if the compute lane ended the launch meanwhile.
-__device__ __forceinline__ bool wait_or_quit(LaneState& lane, u32 barrier, u32 parity) {
-  const TraceWait traced(lane.trace);
-  Spin spin;
-  while (!mbarrier_try(barrier, parity)) {
-    if (*quit_flag()) return false;
-    spin.again(lane, kComputeLane);
-  }
-  return true;
 }
 
 __device__ __forceinline__ void wait(LaneState& lane, u32 barrier, u32 parity) {

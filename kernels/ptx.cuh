@@ -72,6 +72,12 @@ __device__ __forceinline__ int4 load_constant(const int4* address) {
   asm volatile("ld.global.nc.v4.s32 {%0, %1, %2, %3}, [%4];" : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w) : "l"(address));
   return w;
 }
+// Into the same register, whatever becomes of the condition: a compiler that merges the old word and the new one itself
+// may copy the new one right behind the load, and so wait for it.
+__device__ __forceinline__ void load_constant_if(bool condition, const int4* address, int& word) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %2, 0;\n@p ld.global.nc.s32 %0, [%1];\n}"
+               : "+r"(word) : "l"(address), "r"(static_cast<int>(condition)));
+}
 __device__ __forceinline__ void prefetch_l1(const void* address) {
   asm volatile("prefetch.global.L1 [%0];" ::"l"(address));
 }
@@ -112,6 +118,17 @@ __device__ __forceinline__ float rsqrt_fast(float x) {
 template <int kThreads>
 __device__ __forceinline__ void compute_barrier() {
   asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+}
+
+// Barriers that some warps arrive at without waiting, and others wait at: these see what those wrote before. By whole
+// warps; kThreads counts both kinds.
+template <int kThreads>
+__device__ __forceinline__ void arrive_at_barrier(int id) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
+}
+template <int kThreads>
+__device__ __forceinline__ void wait_at_barrier(int id) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
 }
 
 // --- tensor cores [mma.m16n8k16] ---

@@ -42,20 +42,22 @@ static_assert(kComputeWarps % 2 == 0, "reduction slots are in halves");
 __device__ __forceinline__ u32 reduce_offset(int slot, int warp) {
   return kReduceOffset + slot * kReduceSlotBytes + (warp / kHalfWarps * kHalfWords + warp % kHalfWarps) * 4;
 }
-__device__ __forceinline__ u32 reduce_full(int slot) {
+__device__ __forceinline__ u32 reduce_empty(int slot) {
   return shared_address(shared) + kReduceOffset + kReduceSlots * kReduceSlotBytes + 8 * slot;
 }
-__device__ __forceinline__ u32 reduce_empty(int slot) { return reduce_full(kReduceSlots + slot); }
+
+// A slot is full when all compute warps have arrived at its barrier, where the epilogue warp waits: sooner than it would
+// see an mbarrier complete. Barrier 0 is __syncthreads, 1 that of the compute warps.
+constexpr int kReduceBarrierThreads = (kComputeWarps + 1) * 32;
+__device__ __forceinline__ int reduce_full(int slot) { return 2 + slot; }
+static_assert(kReduceSlots <= 14, "there are 16 barriers");
 
 __device__ __forceinline__ void init_barriers() {
   for (int slot = 0; slot < kRingStages; slot++) {
     mbarrier_init(full_barrier(slot), kCopyArrivals);
     mbarrier_init(empty_barrier(slot), kComputeWarps);
   }
-  for (int slot = 0; slot < kReduceSlots; slot++) {
-    mbarrier_init(reduce_full(slot), kComputeWarps);
-    mbarrier_init(reduce_empty(slot), 1);
-  }
+  for (int slot = 0; slot < kReduceSlots; slot++) mbarrier_init(reduce_empty(slot), 1);
   *quit_flag() = 0;
 }
 

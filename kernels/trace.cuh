@@ -10,7 +10,7 @@ namespace amk {
 struct Trace {
   long long* events = nullptr;  // of this lane; null for all threads but the lane's first
   long long begin = 0, waited = 0;
-  int count = 0;
+  int count = 0, waiting = 0;
 
   // Layout: [sm][lane][kTraceEvents + 1][4]; the first event holds the clock and the global timer at the start.
   __device__ void open(const Params& params, int lane, bool speaker) {
@@ -36,11 +36,14 @@ struct Trace {
   }
 };
 
+// One within another counts once.
 struct TraceWait {
   Trace& trace;
   long long since;
-  __device__ explicit TraceWait(Trace& t) : trace(t), since(clock64()) {}
-  __device__ ~TraceWait() { trace.waited += clock64() - since; }
+  __device__ explicit TraceWait(Trace& t) : trace(t), since(clock64()) { trace.waiting++; }
+  __device__ ~TraceWait() {
+    if (--trace.waiting == 0) trace.waited += clock64() - since;
+  }
 };
 #else
 struct Trace {

@@ -21,7 +21,7 @@ from schedule_ir.program import Buffer, PackedVector, Program, Section, Space, T
 from schedule_ir.registry import REGISTRY
 from schedule_ir.target import Target
 
-FORMAT = 3
+FORMAT = 4
 LANES = (Lane.STREAM, Lane.COMPUTE, Lane.EPILOGUE)
 SECTIONS = (Section.BODY, Section.HEAD)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from schedule_ir.expr import Expr, to_cuda, var
-from schedule_ir.layout import split_rows, value_shares, window_edge, window_first
+from schedule_ir.layout import TILE_ROWS, split_rows, value_shares, window_edge, window_first
 from schedule_ir.op import Lane
 from schedule_ir.ops.attention import score_rule
 from schedule_ir.ops.linear import ACTIVATIONS, GATED
 from schedule_ir.ops.token import logit_rule
-from schedule_ir.program import Program
+from schedule_ir.program import Program, Variant
 
 KERNEL_NAME = "amk_decode"
 
@@ -44,6 +44,7 @@ _CONSTANTS = {
     "stocked": "kStocked",
     "prefetch_chunks": "kPrefetchChunks",
     "prefetch_clocks": "kPrefetchClocks",
+    "loaded_tiles": "kLoadedTiles",
 }
 _KV_TYPES = {"fp16": 0, "bf16": 1, "fp32": 2}
 _COPY_ENGINE = {"sm80": "copy_async.cuh", "sm90": "copy_bulk.cuh", "sm120": "copy_bulk.cuh"}
@@ -57,8 +58,18 @@ _APART = ("copy_tape", "gemv", "gemv_park", "gemv_resume", "publish")
 have fewer registers or a smaller ring, and were not measured.
 """
 
+_UNITS = ("gemv", "gemv_park", "gemv_resume")
+
 _OFTEN = ("gemv", "gemv_park", "gemv_resume", "copy_tape", "publish", "add_norm", "add_post_norm", "gather", "copy_kv")
 """Ops of every layer, those with the most tasks first."""
+
+
+_FEEDING = ("gather", "add_norm")
+"""Ops that leave x, and may load tiles of the unit that follows while they wait for packets."""
+
+
+MASK_BITS = 64
+"""Opcodes that a set of opcodes in the source can hold."""
 
 
 TRACE_EVENTS = 4096
@@ -150,15 +161,58 @@ def _function(result: str, name: str, parameters: str, rule: Expr) -> str:
 
 def _dispatch(program: Program, lane: Lane, state: str, result: str, action: str, otherwise: str) -> list[str]:
     """Tests of the opcode in the order of how often ops run: cheaper than the indirect branch of a switch."""
-    lines = [
-        f"  static __device__ __forceinline__ {result} {lane.value}({state}& lane, const Task& task) {{",
-    ]
+    parameters = f"{state}& lane, const Task& task" + (", Ahead& ahead" if lane is Lane.COMPUTE else "")
+    lines = [f"  static __device__ __forceinline__ {result} {lane.value}({parameters}) {{"]
     for code, opcodes in _shared_code(program, lane):
-        call = f"{code}::run({', '.join(['lane', 'task', *_arguments(program, opcodes)])})"
+        follower = _follower(program, opcodes[0])
+        if follower:
+            call = f"Fed<{code}, {follower}>::run(lane, task, ahead)"
+        else:
+            call = f"{code}::run({', '.join(['lane', 'task', *_arguments(program, opcodes)])})"
         test = _is_one_of(opcodes, len(program.variants))
         lines.append(f"    if ({test}) {{ {action.format(call=call)} }}")
     lines += [f"    {otherwise}".rstrip(), "  }"]
     return [line for line in lines if line]
+
+
+def _follower(program: Program, feeding: int) -> str | None:
+    """The code for the units that x of this opcode is for, if they may be loaded before x is there.
+
+    Units of x share it where their chunks and lengths agree; if those of some units differ, units of 16 rows have it.
+    """
+    source = program.variants[feeding]
+    if source.op not in _FEEDING or not program.config["loaded_tiles"] or len(program.variants) > MASK_BITS:
+        return None
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for opcode, variant in enumerate(program.variants):
+        if variant.op in _UNITS and _x_ksteps(variant) == source.constants["ksteps"]:
+            size, (full, half, *_) = variant.spec.instance(variant.constants, program.config)
+            groups.setdefault((*size, full, half), []).append(opcode)
+    if not groups:
+        return None
+    size, opcodes = min(groups.items(), key=lambda group: group[0][-1])
+    if not _loadable_chunks(program, *size[:3]):
+        return None
+    flags = [_flags(program, opcodes, place) for place in (2, 3)]
+    masks = [sum(1 << opcode for opcode in opcodes), *flags]
+    return f"Follower<{', '.join([*map(str, size), *(f'{mask:#x}ull' for mask in masks)])}>"
+
+
+def _loadable_chunks(program: Program, chunk: int, rest: int, full: int) -> int:
+    """How many chunks of a unit are loaded before x is there: Loaded::kChunks."""
+    tiles, warps = program.config["loaded_tiles"], program.config["compute_warps"]
+    whole = full * -(-chunk // warps) + -(-rest // warps) <= tiles
+    return full if whole else min(full - 1, tiles // -(-chunk // warps))
+
+
+def _flags(program: Program, opcodes: list[int], place: int) -> int:
+    """Bits of the opcodes whose argument at `place` is set."""
+    variants = program.variants
+    return sum(1 << o for o in opcodes if variants[o].spec.instance(variants[o].constants, program.config)[1][place])
+
+
+def _x_ksteps(unit: Variant) -> int:
+    return unit.constants["ksteps"] * TILE_ROWS // unit.constants["unit_rows"]
 
 
 def _shared_code(program: Program, lane: Lane) -> list[tuple[str, list[int]]]:

@@ -47,6 +47,7 @@ def config_of(setting: Setting, packets: int) -> dict[str, int]:
         "in_flight_low": min(knobs.in_flight_low, memory.stages),
         "stocked": setting.in_flight.stocked,
         "prefetch_chunks": knobs.prefetch_chunks,
+        "loaded_tiles": setting.loaded_tiles,
         "prefetch_clocks": _prefetch_clocks(setting.target, memory.slot),
         "activation_ksteps": memory.activation // 64,
         "accumulators": memory.accumulators // (knobs.compute_warps * TILE_ROWS * 4),

@@ -20,13 +20,14 @@ class Knobs:
     slots are full (a deep queue of copies makes every hand-off wait behind it in L2); 0 for what suits the size of
     a layer. `bulk_in_flight`, `bulk_stocked`: the same where gate/up and the head are copied, long runs of bytes
     with no hand-off in them; 0 for as elsewhere. `prefetch_chunks`: chunks beyond a full ring that the stream lane
-    lets L2 take meanwhile, 0 for none. `down_split`: K-split of the down projection, 0 for the smallest that fits.
-    `down_pieces`: pieces of K in which an SM multiplies its units of down, so that it starts before the last rows
-    of the MLP are there, 0 for as many as pay. `qkv_rows`, `o_rows`, `down_rows`: rows of a unit; 8 share rows out
-    more evenly, in more tasks (units keep 16 where not every warp would have both halves of all its k-steps), 0 for
-    rounds of a unit of 16 an SM and the rest in units of 8, where that leaves no SM more than one. `min_split_rows`:
-    cached positions that are worth a split of their own. `max_queries`: query heads that share an attention task; 8
-    fill the rows of an mma tile as high and low halves.
+    lets L2 take meanwhile, 0 for none. `loaded_tiles`: tiles of a unit, whole chunks, that a warp loads into
+    registers while it waits for x; 1 for none, 0 for what suits the size of a layer. `down_split`: K-split of the
+    down projection, 0 for the smallest that fits. `down_pieces`: pieces of K in which an SM multiplies its units of
+    down, so that it starts before the last rows of the MLP are there, 0 for as many as pay. `qkv_rows`, `o_rows`,
+    `down_rows`: rows of a unit; 8 share rows out more evenly, in more tasks (units keep 16 where not every warp
+    would have both halves of all its k-steps), 0 for rounds of a unit of 16 an SM and the rest in units of 8, where
+    that leaves no SM more than one. `min_split_rows`: cached positions that are worth a split of their own.
+    `max_queries`: query heads that share an attention task; 8 fill the rows of an mma tile as high and low halves.
     """
 
     compute_warps: int = _knob(8, (4, 6, 8, 10, 12, 14), "warps that share the K of a unit; registers per thread")
@@ -43,6 +44,9 @@ class Knobs:
         0, (0, 3, 4, 5, 6, 8, 10), "full slots from which on fewer chunks of gate/up and of the head are on their way"
     )
     prefetch_chunks: int = _knob(10, (0, 4, 10, 20), "chunks that L2 takes in advance while the ring is full")
+    loaded_tiles: int = _knob(
+        0, (0, 1, 4, 8, 12, 16, 24), "a unit's tiles that a warp loads while it waits for x: registers, code, the ring"
+    )
     down_split: int = _knob(0, (0, 1, 2, 3, 4, 6, 8), "K-split of the down projection: tasks, mailboxes, parts to add")
     down_pieces: int = _knob(0, (0, 1, 2, 3, 4, 6, 8), "pieces of K in which an SM multiplies down: gathers, x, ring")
     qkv_rows: int = _knob(0, (0, 16, 8), "rows of a unit of q/k/v: balance over SMs, tasks")

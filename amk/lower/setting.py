@@ -16,6 +16,7 @@ from amk.lower.sizes import (
     copies_in_flight,
     down_parts,
     down_pieces,
+    loaded_tiles,
     pieces_of,
 )
 from amk.model.graph import ModelGraph
@@ -76,6 +77,11 @@ class Setting:
     def bulk_in_flight(self) -> InFlight:
         """Copies of gate/up and of the head on their way."""
         return bulk_in_flight(self.graph, self.target, self.knobs).within(self.memory.stages)
+
+    @cached_property
+    def loaded_tiles(self) -> int:
+        """Tiles of a unit that a warp loads while it waits for x."""
+        return loaded_tiles(self.graph, self.target, self.knobs)
 
     def down_pieces(self, begin: int, end: int) -> list[tuple[int, int]]:
         """Column ranges in which an SM multiplies a part of down."""

@@ -108,14 +108,26 @@ class InFlight(NamedTuple):
         return InFlight(min(self.most, stages), min(self.stocked, stages - 1))
 
 
+def has_large_layers(graph: ModelGraph, target: Target) -> bool:
+    """Whether a layer's matrices have LARGE_LAYER bytes an SM or more, where that was measured to matter."""
+    attention = (2 * graph.heads + 2 * graph.kv_heads) * graph.head_dim
+    layer_bytes = 2 * graph.hidden * (attention + 3 * graph.intermediate)
+    return target.path == "sm90" and layer_bytes >= LARGE_LAYER * target.sms
+
+
+def loaded_tiles(graph: ModelGraph, target: Target, knobs: Knobs) -> int:
+    """Tiles of a unit that a warp loads while it waits for x. Measured on an H200 (docs/design.md), nowhere else."""
+    if knobs.loaded_tiles:
+        return knobs.loaded_tiles if knobs.loaded_tiles > 1 else 0
+    return (16 if has_large_layers(graph, target) else 8) if target.path == "sm90" else 0
+
+
 def copies_in_flight(graph: ModelGraph, target: Target, knobs: Knobs) -> InFlight:
     """Of all copies but those that `bulk_in_flight` is about.
 
     Measured on an H200 (docs/design.md): a large layer has few hand-offs for its bytes, so that deep queues pay.
     """
-    attention = (2 * graph.heads + 2 * graph.kv_heads) * graph.head_dim
-    layer_bytes = 2 * graph.hidden * (attention + 3 * graph.intermediate)
-    large = target.path == "sm90" and layer_bytes >= LARGE_LAYER * target.sms
+    large = has_large_layers(graph, target)
     return InFlight(knobs.in_flight or (4 if large else 3), knobs.stocked or (6 if large else 4))
 
 
@@ -235,7 +247,7 @@ def shared_memory(graph: ModelGraph, target: Target, knobs: Knobs, kv_dtype: str
         activation=warps * per_warp * 64,
         residual=residual_rounds * warps * 32 * 8,
         scratch=ceil_to(head_dim * 32 + block // 2 + partial_bytes(warps, queries, graph.head_dim), 128),
-        reduce=ceil_to(knobs.reduce_slots * (reduce_slot_bytes(warps) + 2 * BARRIER_BYTES), 128),
+        reduce=ceil_to(knobs.reduce_slots * (reduce_slot_bytes(warps) + BARRIER_BYTES), 128),
         accumulators=parked * warps * TILE_ROWS * 4,
     )
     free = target.smem_bytes - fixed.total

@@ -74,12 +74,12 @@ CASES = {
         },
     ),
     "narrow": Case(
-        "units of 8 rows: q/k/v, o, and down in pieces; biases, several chunks",
+        "units of 8 rows: q/k/v, o, and down in pieces; biases, several chunks, of which some are loaded early",
         changes={
             "hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 512,
             "mlp_bias": True, "attention_bias": True, "vocab_size": 99, "num_hidden_layers": 1,
         },
-        knobs={"qkv_rows": 8, "o_rows": 8, "down_rows": 8, "down_pieces": 2, "chunk_ksteps": 4},
+        knobs={"qkv_rows": 8, "o_rows": 8, "down_rows": 8, "down_pieces": 2, "chunk_ksteps": 4, "loaded_tiles": 2},
         sms=3,
     ),
     "bands": Case(
@@ -112,10 +112,11 @@ CASES = {
         },
     ),
     "glm": Case(
-        "half of the dims rotated, in neighbouring pairs, fused gate and up, q/k/v biases",
+        "half of the dims rotated, in neighbouring pairs, fused gate and up, q/k/v biases, a chunk and a rest",
         kv_dtype="fp16",
         architecture="Glm",
         changes={"attention_bias": True, "num_hidden_layers": 1, "vocab_size": 99},
+        knobs={"chunk_ksteps": 4},
     ),
     "olmo2": Case(
         "q/k norm over all heads, heads of 144 that warps share, eight warps, cp.async",

@@ -43,6 +43,13 @@ MUTATIONS = {
     "weights are read before they land": Mutation("gemv.cuh", r"wait\(lane, full_barrier\([^;]*;", ""),
     "a ring slot is filled while it is read": Mutation("stream.cuh", r"if \(!wait_free\([^;]*;", "", case="pieces"),
     "rows are read before they are appended": Mutation("stream.cuh", r"(?<= )poll\(lane, lane.params[^;]*;", ""),
+    "a unit's slots are given back before it is loaded": Mutation(
+        "gemv.cuh", r"(chunks\[i\]\.load\(lane, )lane\.next\);\s*lane\.release_ring_slot\(\);",
+        r"const RingCursor at = lane.next; wait(lane, full_barrier(at.slot), at.parity); lane.release_ring_slot();"
+        r" while (!mbarrier_try(full_barrier(at.slot), at.parity ^ 1)) { if (lane.next.slot == 99) break; } \1at);",
+        case="pieces",
+    ),
+    "the epilogue does not wait for the partial sums": Mutation("epilogue.cuh", r"wait_at_barrier<[^;]*;", ""),
     "a ring slot is never given back": Mutation("compute_lane.cuh", r"mbarrier_arrive\(empty_\w+\(", "(void)((", True),
     "the rotation goes the other way": Mutation("attend.cuh", r"\.x - b \* angle", ".x + b * angle"),
     "a stale packet has the right tag": Mutation("lane.cuh", r"\(params\.epoch \+ step\) \* kPhases", "kPhases"),

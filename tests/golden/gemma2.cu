@@ -27,6 +27,7 @@ constexpr int kInFlightLow = 2;
 constexpr int kStocked = 4;
 constexpr int kPrefetchChunks = 10;
 constexpr int kPrefetchClocks = 21;
+constexpr int kLoadedTiles = 8;
 constexpr int kRingOffset = 0;
 constexpr int kActivationOffset = 221184;
 constexpr int kResidualOffset = 221696;
@@ -61,15 +62,15 @@ struct Program {
     if ((0x800000u >> task.opcode()) & 1) { return KvAcquire::run(lane, task); }
     return true;
   }
-  static __device__ __forceinline__ void compute(ComputeLane& lane, const Task& task) {
+  static __device__ __forceinline__ void compute(ComputeLane& lane, const Task& task, Ahead& ahead) {
     if ((0x4u >> task.opcode()) & 1) { Gemv<4, 0>::run(lane, task, 1, 0, 0, 0); return; }
     if ((0x4000u >> task.opcode()) & 1) { Gemv<3, 0>::run(lane, task, 1, 0, 0, 1); return; }
     if ((0x8000u >> task.opcode()) & 1) { Gemv<3, 0>::run(lane, task, 1, 0, 1, 1); return; }
     if ((0x40000u >> task.opcode()) & 1) { Gemv<2, 0>::run(lane, task, 1, 0, 1, 0); return; }
     if ((0x200u >> task.opcode()) & 1) { AddPostNorm<4, 1, 64>::run(lane, task); return; }
-    if ((0x80u >> task.opcode()) & 1) { Gather<4, 64>::run(lane, task); return; }
-    if ((0x1000u >> task.opcode()) & 1) { Gather<3, 48>::run(lane, task); return; }
-    if ((0x10000u >> task.opcode()) & 1) { Gather<2, 32>::run(lane, task); return; }
+    if ((0x80u >> task.opcode()) & 1) { Fed<Gather<4, 64>, Follower<4, 0, 1, 0, 0x4ull, 0x0ull, 0x0ull>>::run(lane, task, ahead); return; }
+    if ((0x1000u >> task.opcode()) & 1) { Fed<Gather<3, 48>, Follower<3, 0, 1, 0, 0xc000ull, 0x8000ull, 0xc000ull>>::run(lane, task, ahead); return; }
+    if ((0x10000u >> task.opcode()) & 1) { Fed<Gather<2, 32>, Follower<2, 0, 1, 0, 0x40000ull, 0x40000ull, 0x0ull>>::run(lane, task, ahead); return; }
     if ((0x1u >> task.opcode()) & 1) { EmbedNorm<4>::run(lane, task); return; }
     if ((0x100020u >> task.opcode()) & 1) { Attend<2, 0>::run(lane, task, task.opcode() == 20 ? 0 : 32, 1); return; }
     if ((0x40u >> task.opcode()) & 1) { Combine::run(lane, task); return; }

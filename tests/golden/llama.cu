@@ -27,6 +27,7 @@ constexpr int kInFlightLow = 2;
 constexpr int kStocked = 4;
 constexpr int kPrefetchChunks = 10;
 constexpr int kPrefetchClocks = 42;
+constexpr int kLoadedTiles = 8;
 constexpr int kRingOffset = 0;
 constexpr int kActivationOffset = 221184;
 constexpr int kResidualOffset = 221696;
@@ -60,12 +61,12 @@ struct Program {
     if ((0x10000u >> task.opcode()) & 1) { return KvAcquire::run(lane, task); }
     return true;
   }
-  static __device__ __forceinline__ void compute(ComputeLane& lane, const Task& task) {
+  static __device__ __forceinline__ void compute(ComputeLane& lane, const Task& task, Ahead& ahead) {
     if ((0x4u >> task.opcode()) & 1) { Gemv<4, 0>::run(lane, task, 1, 0, 0, 0); return; }
     if ((0x4000u >> task.opcode()) & 1) { Gemv<8, 0>::run(lane, task, 1, 0, 0, 0); return; }
-    if ((0x200u >> task.opcode()) & 1) { AddNorm<4, 1, 64>::run(lane, task); return; }
-    if ((0x80u >> task.opcode()) & 1) { Gather<4, 64>::run(lane, task); return; }
-    if ((0x1000u >> task.opcode()) & 1) { Gather<8, 128>::run(lane, task); return; }
+    if ((0x200u >> task.opcode()) & 1) { Fed<AddNorm<4, 1, 64>, Follower<4, 0, 1, 0, 0x4ull, 0x0ull, 0x0ull>>::run(lane, task, ahead); return; }
+    if ((0x80u >> task.opcode()) & 1) { Fed<Gather<4, 64>, Follower<4, 0, 1, 0, 0x4ull, 0x0ull, 0x0ull>>::run(lane, task, ahead); return; }
+    if ((0x1000u >> task.opcode()) & 1) { Fed<Gather<8, 128>, Follower<8, 0, 1, 0, 0x4000ull, 0x0ull, 0x0ull>>::run(lane, task, ahead); return; }
     if ((0x1u >> task.opcode()) & 1) { EmbedNorm<4>::run(lane, task); return; }
     if ((0x20u >> task.opcode()) & 1) { Attend<2, 0>::run(lane, task, 0, 1); return; }
     if ((0x40u >> task.opcode()) & 1) { Combine::run(lane, task); return; }

@@ -31,7 +31,7 @@ KNOWN_OPS = frozenset((
     "copy_tape", "copy_kv", "kv_acquire", "embed_norm", "add_norm", "add_post_norm", "gather", "gemv", "gemv_park",
     "gemv_resume", "attend", "append", "combine", "sample", "publish", "head", "publish_best", "kv_release",
 ))  # fmt: skip
-MAY_BE_ZERO = ("stocked", "tied_head", "activation", "accumulators")
+MAY_BE_ZERO = ("stocked", "loaded_tiles", "tied_head", "activation", "accumulators")
 LIMITS = {
     "scaled": (0, 1), "gated": (0, 1), "biased": (0, 1), "window": (0, INT32), "rope": (0, INT32), "qk_norm": (0, 2),
     "resume": (0, 1),

@@ -17,7 +17,9 @@ def check(graph: Graph) -> tuple[Order, list[Violation]]:
 
     Proof: edges never lead to an earlier token, so a cycle lies within one token. Ring and reduction slots never close
     one: they are FIFOs in the same order on both sides (`matching`), the epilogue lane waits for nothing else, and
-    the stream lane only for packets of the token before (`_lane_problems`). What is left are the nodes of the compute
+    the stream lane only for packets of the token before (`_lane_problems`). That a compute lane may acquire slots of a
+    unit before it has all packets of the task before it, which drains none, adds no edge that could: what fills those
+    slots waits for earlier tasks alone, or for the unit's own loads. What is left are the nodes of the compute
     lanes and the packets; they are checked with the edges of all split counts at once, and if that has a cycle, for
     each split count. Tokens without a head have a subset of the edges.
     """

@@ -17,6 +17,9 @@ BARRIER_BYTES = 8
 FLAG_BYTES = 64
 CANDIDATE_BYTES = 8
 REDUCE_ROWS = 17
+MAX_REDUCE_SLOTS = 14
+"""Of the 16 barriers of a block, one is for all threads and one for the compute warps."""
+
 LINE = 16
 TAPE = ("copy_tape", *MULTIPLIES)
 
@@ -79,7 +82,7 @@ def _slots(columns: Columns) -> list[str]:
     needed = {
         "ring": config["ring_stages"] * config["slot_bytes"],
         "barriers": 2 * BARRIER_BYTES * config["ring_stages"] + state,
-        "reduce": slots * (REDUCE_ROWS * 2 * -(-warps // 2 // 4) * LINE + 2 * BARRIER_BYTES),
+        "reduce": slots * (REDUCE_ROWS * 2 * -(-warps // 2 // 4) * LINE + BARRIER_BYTES),
     }
     broken = []
     for name, need in needed.items():
@@ -91,6 +94,8 @@ def _slots(columns: Columns) -> list[str]:
         for buffer in columns.program.buffers
         if buffer.space == "shared" and buffer.offset % LINE
     ]
+    if slots > MAX_REDUCE_SLOTS:
+        broken.append(f"reduce_slots = {slots}; a block has barriers for {MAX_REDUCE_SLOTS}")
     if config["slot_bytes"] % LINE:
         broken.append(
             f"slot_bytes = {config['slot_bytes']} is not a multiple of {LINE}: bulk copies would be misaligned"

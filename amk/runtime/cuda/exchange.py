@@ -13,6 +13,7 @@ KERNEL_ONLY = frozenset(
         "stocked",
         "prefetch_chunks",
         "prefetch_clocks",
+        "loaded_tiles",
         "ring_stages",
         "reduce_slots",
         "shared_bytes",

@@ -55,6 +55,8 @@ inline void ld_relaxed_gpu_global_v2_b64(u64& a, u64& b, u64 address) {
   b = *global<u64>(address + 8);
   looked();
 }
+inline void setp_ne_s32(bool& result, int a, int b) { result = a != b; }
+inline void ld_global_nc_s32(int& word, u64 address) { word = *global<int>(address); }
 template <typename T>
 inline void ld_global_nc_v4_s32(T& x, T& y, T& z, T& w, u64 address) {
   if (address % 16) fail("a load of 16 bytes at %llx is not aligned", address);
@@ -99,6 +101,7 @@ inline u64 globaltimer() { return static_cast<u64>(clock()); }
 
 inline void bar_sync(u32 id, u32 threads) { block_barrier(id, threads); }
 inline void bar_sync(u32 id) { block_barrier(id, 0); }
+inline void bar_arrive(u32 id, u32 threads) { block_barrier_arrive(id, threads); }
 
 // See mma.cpp.
 #define EMU_MMA(name)                                                                                                \

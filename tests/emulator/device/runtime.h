@@ -41,6 +41,7 @@ int lane_id();
 
 // `threads` of the block wait for each other at a named barrier; 0 threads: all of the block.
 void block_barrier(u32 id, u32 threads);
+void block_barrier_arrive(u32 id, u32 threads);  // without waiting
 
 // Shared-memory addresses.
 u32 shared_address_of(const void* pointer);

@@ -39,22 +39,27 @@ const Brought* meet(Meeting kind, u32 mask, const Brought& mine) {
   return all;
 }
 
-void block_barrier(u32 id, u32 threads) {
-  Thread& thread = running();
-  NamedBarrier& barrier = thread.sm->barriers[id & 15];
-  if (!threads) threads = thread.sm->threads_alive;
+// Whether this arrival is the last one of the barrier, which then begins anew.
+static bool arrive_at(NamedBarrier& barrier, u32 id, u32 threads) {
   if (barrier.count && barrier.threads != threads)
     fail("barrier %u with %u and %u threads", id, barrier.threads, threads);
   barrier.threads = threads;
-  if (++barrier.count < threads) {
-    barrier.waiting.push_back(&thread);
-    block_thread();
-    return;
-  }
+  if (++barrier.count < threads) return false;
   barrier.count = 0;
   for (Thread* waiting : barrier.waiting) wake(waiting);
   barrier.waiting.clear();
+  return true;
 }
+
+void block_barrier(u32 id, u32 threads) {
+  Thread& thread = running();
+  NamedBarrier& barrier = thread.sm->barriers[id & 15];
+  if (arrive_at(barrier, id, threads ? threads : thread.sm->threads_alive)) return;
+  barrier.waiting.push_back(&thread);
+  block_thread();
+}
+
+void block_barrier_arrive(u32 id, u32 threads) { arrive_at(running().sm->barriers[id & 15], id, threads); }
 
 static Mbarrier& mbarrier_at(Sm& sm, u32 address) {
   auto found = sm.mbarriers.find(address);
