@@ -54,6 +54,14 @@ def test_accepted_placements_never_hang(seed: int) -> None:
         assert campaign.trouble(case.tables, case.model, rng, runs=4) is None
 
 
+@pytest.mark.parametrize("slots", [14, 15])
+def test_every_reduction_slot_has_a_barrier_of_the_block(slots: int) -> None:
+    case = programs.case(knobs=replace(programs.KNOBS, reduce_slots=slots))
+    report = validate(case.tables, case.model, case.gpu)
+    assert report.ok == (slots == 14)
+    assert report.ok or "reduce_slots = 15; a block has barriers for 14" in report.text()
+
+
 def test_lowering_of_one_layer_can_hang_and_is_rejected() -> None:
     """An SM without a unit of down releases its K/V rows before another has acquired those of the token before."""
     case = programs.case(layers=1, sms=8, knobs=replace(programs.KNOBS, max_splits=4))
