@@ -44,7 +44,8 @@ MUTATIONS = {
     "a ring slot is filled while it is read": Mutation("stream.cuh", r"if \(!wait_free\([^;]*;", "", case="pieces"),
     "rows are read before they are appended": Mutation("stream.cuh", r"(?<= )poll\(lane, lane.params[^;]*;", ""),
     "a unit's slots are given back before it is loaded": Mutation(
-        "gemv.cuh", r"(chunks\[i\]\.load\(lane, )lane\.next\);\s*lane\.release_ring_slot\(\);",
+        "gemv.cuh",
+        r"(chunks\[i\]\.load\(lane, )lane\.next\);\s*lane\.release_ring_slot\(\);",
         r"const RingCursor at = lane.next; wait(lane, full_barrier(at.slot), at.parity); lane.release_ring_slot();"
         r" while (!mbarrier_try(full_barrier(at.slot), at.parity ^ 1)) { if (lane.next.slot == 99) break; } \1at);",
         case="pieces",
