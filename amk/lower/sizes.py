@@ -32,6 +32,9 @@ NARROW_ROWS = TILE_ROWS // 2
 LARGE_LAYER = 1_200_000
 """Bytes of a layer's matrices per SM from which on it is large."""
 
+POLLED_KSTEPS = 32
+"""k-steps of x that a warp polls together: kPollRounds of the kernel, of 4 each."""
+
 CONCESSIONS = ((8, 4), (8, 3), (4, 4), (4, 3), (4, 2), (2, 2), (1, 2))
 """(most query heads per attention task, least ring stages), the one that is given up last first."""
 
@@ -116,10 +119,16 @@ def has_large_layers(graph: ModelGraph, target: Target) -> bool:
 
 
 def loaded_tiles(graph: ModelGraph, target: Target, knobs: Knobs) -> int:
-    """Tiles of a unit that a warp loads while it waits for x. Measured on an H200 (docs/design.md), nowhere else."""
+    """Tiles of a unit that a warp loads while it waits for x.
+
+    Measured on an H200 (docs/design.md), nowhere else, and with vectors that a warp polls in one go: in several, the tiles
+    would take registers from all polls but the first.
+    """
     if knobs.loaded_tiles:
         return knobs.loaded_tiles if knobs.loaded_tiles > 1 else 0
-    return (16 if has_large_layers(graph, target) else 8) if target.path == "sm90" else 0
+    if target.path != "sm90" or ksteps(graph.hidden) > POLLED_KSTEPS * knobs.compute_warps:
+        return 0
+    return 16 if has_large_layers(graph, target) else 8
 
 
 def copies_in_flight(graph: ModelGraph, target: Target, knobs: Knobs) -> InFlight:

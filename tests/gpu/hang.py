@@ -18,13 +18,19 @@ from amk.runtime.machine import Launch
 from schedule_ir import Lane, Program, Section, Task, encode
 from tests.small import small_artifact
 
-SM = 3
 WAIT_LIMIT = 1 << 16
 
 
-def edited(program: Program, lane: Lane, section: Section, change: Callable[[list[Task]], list[Task]]) -> Program:
-    """The program with one lane of one SM changed."""
-    key = (SM, lane, section)
+def edited(
+    program: Program, lane: Lane, section: Section, op: str, change: Callable[[list[Task]], list[Task]]
+) -> Program:
+    """The program with this lane changed of the last SM that has the op there."""
+    sms = [
+        sm
+        for sm in range(program.sms)
+        if any(program.variants[task.opcode].op == op for task in program.lanes.get((sm, lane, section), ()))
+    ]
+    key = (sms[-1], lane, section)
     return replace(program, lanes={**program.lanes, key: tuple(change(list(program.lanes[key])))})
 
 
@@ -35,7 +41,7 @@ def without_last(program: Program, lane: Lane, section: Section, op: str) -> Pro
         last = max(i for i, task in enumerate(tasks) if program.variants[task.opcode].op == op)
         return tasks[:last] + tasks[last + 1 :]
 
-    return edited(program, lane, section, change)
+    return edited(program, lane, section, op, change)
 
 
 def with_wrong_tag(program: Program) -> Program:
@@ -47,7 +53,7 @@ def with_wrong_tag(program: Program) -> Program:
         tasks[first] = replace(tasks[first], args=(dst, phase + 1, *rest))
         return tasks
 
-    return edited(program, Lane.EPILOGUE, Section.BODY, change)
+    return edited(program, Lane.EPILOGUE, Section.BODY, "publish", change)
 
 
 BROKEN: dict[str, Callable[[Program], Program]] = {

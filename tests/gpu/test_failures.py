@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 HANGS = {
     "dropped publish": r"SM \d+, lane compute, task \d+ \(sample\), step 0",
-    "dropped copy": r"SM 3, lane compute, task \d+ \(gemv\), step 0",
+    "dropped copy": r"SM \d+, lane compute, task \d+ \((gemv|add_norm)\), step 0",  # which takes the unit along
     "wrong tag": r"SM \d+, lane compute, task \d+ \((attend|combine|gather|add_norm)\), step 0",
 }
 
