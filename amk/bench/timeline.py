@@ -1,7 +1,8 @@
 """The clocks of a traced launch as one timeline: which task ran where, from when to when, how long it waited.
 
-Every SM has a clock of its own. They are put together by the global timer, which is coarse, and then by what the
-schedule knows: SMs that poll the same packets and have to wait see them arrive at the same time.
+Every SM has a clock of its own, and they do not run alike: on an H200 some are 3 % behind others. They are put together
+by the global timer, which is coarse, and then by what the schedule knows: SMs that poll the same packets and have to
+wait see them arrive at the same time.
 """
 
 from __future__ import annotations
@@ -22,6 +23,13 @@ I64 = npt.NDArray[np.int64]
 
 WAITED_US = 0.3
 """A wait of at least this ended when packets arrived, not when the reader came."""
+
+
+ALIGNMENTS = 3
+"""Times that SMs are aligned: the medians with which they are get better."""
+
+NEIGHBOURS = 4
+"""Arrivals before and after one that tell how late a clock is there."""
 
 
 @dataclass(frozen=True)
@@ -78,21 +86,26 @@ class Timeline:
         return range(1 if self.last_step > 0 else 0, self.last_step + 1)
 
     def aligned(self) -> Timeline:
-        """With the SMs' clocks moved so that common arrivals coincide."""
-        shift = np.zeros(self.program.sms)
-        late: dict[int, list[float]] = {}
-        for events in self.common_waits().values():
-            truly = events[self.waited[events] >= WAITED_US]
-            if len(truly) < 2:
-                continue
-            arrived = self.begin[truly] + self.waited[truly]
-            for sm, difference in zip(self.sm[truly], arrived - np.median(arrived), strict=True):
-                late.setdefault(int(sm), []).append(float(difference))
-        for sm, differences in late.items():
-            shift[sm] = np.median(differences)
-        begin, end = self.begin - shift[self.sm], self.end - shift[self.sm]
-        zero = float(begin.min(initial=0.0))
-        return replace(self, begin=begin - zero, end=end - zero)
+        """With the SMs' clocks moved and stretched so that common arrivals coincide; durations stay as they are."""
+        waits = [events[self.waited[events] >= WAITED_US] for events in self.common_waits().values()]
+        made = self
+        for _ in range(ALIGNMENTS):
+            made = made._nearer([events for events in waits if len(events) > 1])
+        return made
+
+    def _nearer(self, waits: list[I64]) -> Timeline:
+        """Each SM moved by what its arrivals differ from the median of all SMs that waited for the same packets."""
+        arrived, begin = self.begin + self.waited, self.begin.copy()
+        late = np.full(len(arrived), np.nan)
+        for events in waits:
+            late[events] = arrived[events] - np.median(arrived[events])
+        for sm in range(self.program.sms):
+            mine = self.sm == sm
+            known = mine & ~np.isnan(late)
+            if known.any():
+                begin[mine] -= lateness(arrived[known], late[known], self.begin[mine])
+        begin -= begin.min(initial=0.0)
+        return replace(self, begin=begin, end=begin + (self.end - self.begin))
 
     def common_waits(self) -> dict[tuple[Key, int], I64]:
         """Events that poll the same packets of the same step: by (packets, step)."""
@@ -124,6 +137,18 @@ class Timeline:
         issued = np.histogram(self.end, edges, weights=self.moved_bytes())[0]
         taken = np.histogram(self.end, edges, weights=self.moved_bytes(drained=True))[0]
         return np.cumsum(issued - taken) / self.program.sms
+
+
+def lateness(times: F64, late: F64, at: F64) -> F64:
+    """How late a clock is at the times `at` that was `late` at `times`: a line, and around it medians of neighbours."""
+    order = np.argsort(times, kind="stable")
+    times, late = times[order], late[order]
+    drifts = len(times) > 2 * NEIGHBOURS and times[-1] > times[0]
+    line = np.polyfit(times, late, 1) if drifts else np.array([np.median(late)])
+    rest = late - np.polyval(line, times)
+    near = [np.median(rest[max(0, i - NEIGHBOURS) : i + NEIGHBOURS + 1]) for i in range(len(rest))]
+    result: F64 = np.polyval(line, at) + np.interp(at, times, near)
+    return result
 
 
 def last_complete_step(events: I64, counts: I64) -> int:

@@ -121,8 +121,8 @@ def has_large_layers(graph: ModelGraph, target: Target) -> bool:
 def loaded_tiles(graph: ModelGraph, target: Target, knobs: Knobs) -> int:
     """Tiles of a unit that a warp loads while it waits for x.
 
-    Measured on an H200 (docs/design.md), nowhere else, and with vectors that a warp polls in one go: in several, the tiles
-    would take registers from all polls but the first.
+    Measured on an H200 (docs/design.md), nowhere else, and with vectors that a warp polls in one go: in several, the
+    tiles would take registers from all polls but the first.
     """
     if knobs.loaded_tiles:
         return knobs.loaded_tiles if knobs.loaded_tiles > 1 else 0

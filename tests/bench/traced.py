@@ -20,6 +20,9 @@ CLOCK_PER_US = 1500
 TIMER_NS = 1024
 """The global timer moves in steps of this."""
 
+SLOWEST = 0.03
+"""What the slowest SM's clock lacks."""
+
 SINCE_1970_NS = 1_796_000_000_000_000_000
 """What it counts: in microseconds, a float of that size has steps of 0.25."""
 
@@ -90,13 +93,17 @@ Arrays = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int6
 
 
 def clocks(program: Program, rows: list[Row], capacity: int) -> Arrays:
-    """(events, counts, anchors, milliseconds) as amk.runtime.cuda.trace.collect gives them; SM clocks are unrelated."""
+    """(events, counts, anchors, milliseconds) as amk.runtime.cuda.trace.collect gives them.
+
+    SM clocks are unrelated, and some run slower.
+    """
     skew = np.random.default_rng(0).integers(1 << 20, 1 << 40, program.sms)
+    rate = CLOCK_PER_US * (1 - SLOWEST * np.random.default_rng(2).random(program.sms))
     events = np.zeros((program.sms, 3, capacity, 4), np.int64)
     counts = np.zeros((program.sms, 3), np.int64)
     for sm, lane, step, record, begin, waited, end in rows:
         if counts[sm, lane] < capacity:
-            times = np.round(np.array([begin, begin + waited, end]) * CLOCK_PER_US).astype(np.int64) + skew[sm]
+            times = np.round(np.array([begin, begin + waited, end]) * rate[sm]).astype(np.int64) + skew[sm]
             events[sm, lane, counts[sm, lane]] = [step << 32 | record, *times]
             counts[sm, lane] += 1
     anchors = np.zeros((program.sms, 3, 2), np.int64)
