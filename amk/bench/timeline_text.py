@@ -11,6 +11,7 @@ import numpy as np
 
 from amk.bench.report import table
 from amk.bench.timeline import I64, WAITED_US, Timeline
+from amk.bench.timeline_layers import LayerRow, layer_rows
 from amk.cost.rules import Key
 from schedule_ir.codec import LANES
 from schedule_ir.op import Lane
@@ -55,6 +56,7 @@ class Summary:
 
     token_us: float
     lanes: list[LaneRow]
+    layer: list[LayerRow]
     hand_offs: list[HandOffRow]
     tb_per_s: list[float]
     ring_kib: list[float]
@@ -69,6 +71,7 @@ class Summary:
         parts = [
             [f"{self.token_us:.1f} us per token with the timeline on (it costs some)"],
             ["Per token and SM, mean:", *table([LANE_HEADER, *map(_lane_cells, self.lanes)])],
+            [LAYER_TITLE, *table([LAYER_HEADER, *map(_layer_cells, self.layer)])],
             ["Hand-offs:", *table([HAND_OFF_HEADER, *map(_hand_off_cells, self.hand_offs)])],
             [
                 f"Bytes asked for over one token: {low:.2f} to {high:.2f} TB/s, mean {mean:.2f}",
@@ -82,12 +85,19 @@ class Summary:
         return "\n\n".join("\n".join(part) for part in parts)
 
 
+LAYER_TITLE = "A layer, microseconds since its residual arrived (first, median and last of its SMs; mean of layers):"
+LAYER_HEADER = ["lane", "task", "tasks", "ready", "median", "last", "end", "median", "last"]
 LANE_HEADER = ["lane", "task", "tasks", "work us", "wait us"]
 HAND_OFF_HEADER = ["mailbox", "written by", "read by", "times", "wait us", "longest", "spread", "hop", "last SMs"]
 
 
 def _lane_cells(row: LaneRow) -> list[str]:
     return [row.lane, row.label, f"{row.tasks:.1f}", f"{row.work_us:.2f}", f"{row.wait_us:.2f}"]
+
+
+def _layer_cells(row: LayerRow) -> list[str]:
+    times = (row.ready.first, row.ready.middle, row.ready.last, row.end.first, row.end.middle, row.end.last)
+    return [row.lane, row.label, f"{row.tasks:.1f}", *(f"{time:.2f}" for time in times)]
 
 
 def _hand_off_cells(row: HandOffRow) -> list[str]:
@@ -113,6 +123,7 @@ def summary_of(timeline: Timeline) -> Summary:
     return Summary(
         token_us=(ends - _bounds(timeline, steps[0])[0]) / len(steps),
         lanes=lane_rows(timeline),
+        layer=layer_rows(timeline),
         hand_offs=hand_off_rows(timeline),
         tb_per_s=[float(value) / 1e6 for value in timeline.rate(edges)],
         ring_kib=[float(value) / 1024 for value in ring[-SLICES:]],

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from amk.bench.timeline import Timeline, last_complete_step
+from amk.bench.timeline_layers import layer_rows
 from amk.bench.timeline_text import bars, hand_off_rows, lane_rows, summary_of
 from amk.bench.trace_file import GPU, runs, trace_events, write_trace
 from amk.bench.trace_labels import Records
@@ -98,6 +99,32 @@ def test_lanes_add_up(made: Program, timeline: Timeline, rows: list[Row]) -> Non
     assert {"multiply gate_up", "attend <- qkv", "copy K/V", "publish -> mlp", "add_norm <- o"} <= {
         row.label for row in lane_rows(timeline)
     }
+
+
+def test_a_layer_from_residual_to_residual(timeline: Timeline) -> None:
+    rows = {(row.lane, row.label): row for row in layer_rows(timeline)}
+    order = [
+        ("compute", "add_norm <- down"), ("epilogue", "publish -> qkv"), ("compute", "attend <- qkv"),
+        ("compute", "gather <- attention"), ("epilogue", "publish -> o"), ("compute", "add_norm <- o"),
+        ("epilogue", "publish -> mlp"), ("compute", "gather <- mlp"), ("epilogue", "publish -> down"),
+    ]  # fmt: skip
+    assert [kind for kind in rows if kind in order] == order, "in the order of the chain"
+    taken, sent = rows["compute", "add_norm <- down"], rows["epilogue", "publish -> down"]
+    assert taken.ready.middle == pytest.approx(0, abs=1e-6)
+    assert taken.tasks == timeline.program.sms
+    for row in rows.values():
+        assert row.ready.first <= row.ready.middle <= row.ready.last
+        assert row.end.first <= row.end.middle <= row.end.last
+    hops = sent.end.last + HOP_US  # until the next layer's residual arrives, and all was counted
+    assert hops > 6 * HOP_US
+    assert not any(row.end.last > hops + 0.3 for row in rows.values())
+
+
+def test_no_layer_between_two_residuals() -> None:
+    made = lower(graph(num_hidden_layers=1), lookup("h200").as_target(), 64)
+    single = Timeline.of(made, *clocks(made, Player(made).play(2), 512), POS)
+    assert layer_rows(single) == []
+    assert "A layer" in summary_of(single).text()
 
 
 def test_pieces_of_a_unit_are_multiplications_like_others() -> None:
