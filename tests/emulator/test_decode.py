@@ -20,6 +20,7 @@ from tests.emulator.cases import CASES
 from tests.emulator.compare import BOUNDS, STEPS, Decoded, decode, error, expected
 from tests.emulator.machine import emulated, library_of
 from tests.runtime.models import relative_error
+from tests.stops import check_stops
 
 SEEDS = 2
 
@@ -97,15 +98,7 @@ def test_stop_ids_and_cancelling_end_a_launch(folder: Path) -> None:
     model = CASES["llama"].model()
     program = CASES["llama"].program(model)
     with emulated(program, model, library_of(program, folder)) as machine:
-        free = machine.run(Launch(0, [5], 12, 0), lambda _: None).tokens
-        stop = next(token for token in free if token != free[0])
-        result = machine.run(Launch(0, [5], 12, 0, stop_ids=(stop,)), lambda _: None)
-        assert (result.tokens, result.stopped) == (free[: free.index(stop) + 1], "stop")
-        seen: list[int] = []
-        result = machine.run(Launch(0, [5], 50, 0, should_stop=lambda: len(seen) >= 3), seen.append)
-        assert (result.tokens, result.stopped) == (seen, "cancelled")
-        assert 3 <= result.steps_done == len(seen) < 50
-        assert seen[:12] == free[: len(seen)]
+        check_stops(machine)
 
 
 def executed(program: Program) -> set[str]:

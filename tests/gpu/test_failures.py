@@ -13,7 +13,10 @@ import pytest
 import amk
 from amk.device import memory
 from amk.errors import DeviceError
+from amk.model.source import open_model
+from amk.runtime.cuda import CudaMachine
 from tests.small import small_artifact, small_model
+from tests.stops import check_stops
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -69,6 +72,15 @@ def test_closing_frees_the_memory(model: Path, tmp_path: Path) -> None:
             session.generate([1, 2, 3], 4)
         before.append(memory(0).free_bytes)
     assert before[2] >= before[0]
+
+
+def test_a_stop_token_and_cancelling_end_a_launch(model: Path, tmp_path: Path) -> None:
+    artifact = small_artifact(model, tmp_path / "out", gpu="auto", max_seq=256)
+    machine = CudaMachine(artifact.tables, artifact.cubin, open_model(model))
+    try:
+        check_stops(machine)
+    finally:
+        machine.close()
 
 
 def test_the_gpu_and_the_cpu_agree(model: Path, tmp_path: Path) -> None:
