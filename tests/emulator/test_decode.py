@@ -12,7 +12,6 @@ import pytest
 from amk.emit.source import TRACE_EVENTS
 from amk.errors import DeviceError
 from amk.runtime.cuda.driver import to_host
-from amk.runtime.machine import Launch
 from schedule_ir import Program, encode
 from schedule_ir.codec import LANES
 from schedule_ir.registry import REGISTRY
