@@ -26,12 +26,13 @@ SHAPES: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent.parent / "
 COMMON = {"architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "max_position_embeddings": 131072}
 BOUND = 0.10
 FREE = of_constants(dict.fromkeys(vars(load()), 0.0) | {"sm_gb_s": 1e6})
+"""No cost but bytes: an SM drains its ring at 1 PB/s."""
+
 FIXED = of_constants({
     "handoff_us": 0.81, "packet_ns": 0.344, "stream_packet_bytes": 31.9, "sm_gb_s": 98.1, "unit_us": 0.0514,
     "block_us": 0.604, "attend_us": 1.13, "combine_us": 0.225, "token_us": 3.35,
 })  # fmt: skip
 """For what is asked of the simulation, whatever a fit says: some GPU's constants."""
-"""No cost but bytes: an SM drains its ring at 1 PB/s."""
 
 
 def alone(*segments: Segment, ring_bytes: int = 100, waits: tuple[Wait, ...] = (), sms: int = 1) -> Plan:
