@@ -58,13 +58,13 @@ _APART = ("copy_tape", "gemv", "gemv_park", "gemv_resume", "publish")
 have fewer registers or a smaller ring, and were not measured.
 """
 
-_UNITS = ("gemv", "gemv_park", "gemv_resume")
+UNITS = ("gemv", "gemv_park", "gemv_resume")
 
 _OFTEN = ("gemv", "gemv_park", "gemv_resume", "copy_tape", "publish", "add_norm", "add_post_norm", "gather", "copy_kv")
 """Ops of every layer, those with the most tasks first."""
 
 
-_FEEDING = ("gather", "add_norm")
+FEEDING = ("gather", "add_norm")
 """Ops that leave x, and may load tiles of the unit that follows while they wait for packets."""
 
 
@@ -181,11 +181,11 @@ def _follower(program: Program, feeding: int) -> str | None:
     Units of x share it where their chunks and lengths agree; if those of some units differ, units of 16 rows have it.
     """
     source = program.variants[feeding]
-    if source.op not in _FEEDING or not program.config["loaded_tiles"] or len(program.variants) > MASK_BITS:
+    if source.op not in FEEDING or not program.config["loaded_tiles"] or len(program.variants) > MASK_BITS:
         return None
     groups: dict[tuple[int, ...], list[int]] = {}
     for opcode, variant in enumerate(program.variants):
-        if variant.op in _UNITS and _x_ksteps(variant) == source.constants["ksteps"]:
+        if variant.op in UNITS and _x_ksteps(variant) == source.constants["ksteps"]:
             size, (full, half, *_) = variant.spec.instance(variant.constants, program.config)
             groups.setdefault((*size, full, half), []).append(opcode)
     if not groups:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from amk.emit.source import KERNEL_NAME
+from amk.emit.source import FEEDING, KERNEL_NAME, UNITS
 from amk.errors import DeviceError
 from amk.model.rope import PromptTables
 from amk.model.source import Model
@@ -351,13 +351,17 @@ class CudaMachine:
             raise DeviceError("a logit is not a number; check the checkpoint's weights")
 
     def _hang_text(self, report: dict[str, int]) -> str:
-        lane = LANES[report["lane"]]
-        opcode = int(self._current.records[report["record"], 0])
-        op = self._current.header["variants"][opcode]["op"]
         return (
-            f"the kernel hung: SM {report['sm']}, lane {lane}, task {report['record']} ({op}), step {report['step']}; "
-            "load the artifact again, and report this with the artifact's program.json"
+            f"the kernel hung: SM {report['sm']}, lane {LANES[report['lane']]}, {self._task_text(report['record'])}, "
+            f"step {report['step']}; load the artifact again, and report this with the artifact's program.json"
         )
+
+    def _task_text(self, record: int) -> str:
+        """The task that hung, and the unit that it may have taken along, whose weights are waited for in its name."""
+        header, opcodes = self._current.header, self._current.records[record : record + 2, 0]
+        ops = [header["variants"][int(opcode)]["op"] for opcode in opcodes]
+        takes = header["config"]["loaded_tiles"] and ops[0] in FEEDING and ops[-1] in UNITS
+        return f"task {record} ({ops[0]})" + (f" or the next one ({ops[1]})" if takes else "")
 
 
 def check_device(program: Program, device: Any) -> None:
