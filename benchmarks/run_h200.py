@@ -53,6 +53,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--gpu", default="auto", help="what to build for")
     parser.add_argument("--out", type=Path, default=HERE / "h200")
     options = parser.parse_args()
+    return with_shapes(parser, options, shapes)
+
+
+def with_shapes(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, shapes: dict[str, Any]
+) -> argparse.Namespace:
+    """The options with the configs of all shapes, and all shapes where none is named; an error for an unknown one."""
     options.configs, options.shapes = shapes, options.shapes or list(shapes)
     for shape in options.shapes:
         if shape not in shapes:

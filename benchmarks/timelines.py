@@ -16,14 +16,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from run_h200 import COMMON, HERE, SEED, environment, timed
+from run_h200 import COMMON, HERE, SEED, environment, timed, with_shapes
 
 HEADER = "{shape} from position {position}, commit {commit}\n\n"
 
 
 def main() -> None:
-    """Trace every shape at every position."""
-    options = arguments()
+    """Trace every shape at every position; the exit code says so where one could not be built."""
+    options, failed = arguments(), []
     options.out.mkdir(parents=True, exist_ok=True)
     for shape in options.shapes:
         with tempfile.TemporaryDirectory() as scratch:
@@ -31,9 +31,14 @@ def main() -> None:
             model.mkdir()
             (model / "config.json").write_text(json.dumps(COMMON | options.configs[shape]))
             length = str(max(options.positions) + options.steps)
-            if timed("build", str(model), "--max-seq", length, "--random-weights", str(SEED), "--out", str(artifact)):
-                for position in options.positions:
-                    trace(shape, position, artifact, options)
+            build = ("--max-seq", length, "--random-weights", str(SEED), "--out", str(artifact))
+            if timed("build", str(model), *build) is None:
+                failed.append(shape)
+                continue
+            for position in options.positions:
+                trace(shape, position, artifact, options)
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
 
 
 def arguments() -> argparse.Namespace:
@@ -45,12 +50,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=2, help="tokens of a trace")
     parser.add_argument("--commit", default="unknown", help="of these sources")
     parser.add_argument("--out", type=Path, default=HERE / "h200" / "timelines")
-    options = parser.parse_args()
-    options.configs, options.shapes = shapes, options.shapes or list(shapes)
-    for shape in options.shapes:
-        if shape not in shapes:
-            parser.error(f"no shape {shape!r}; there are {', '.join(shapes)}")
-    return options
+    return with_shapes(parser, parser.parse_args(), shapes)
 
 
 def trace(shape: str, position: int, artifact: Path, options: argparse.Namespace) -> None:

@@ -43,19 +43,18 @@ def waits_for_the_next(code: list[str]) -> list[list[str]]:
     found = []
     for i, line in enumerate(code):
         if prefetch := PREFETCH.search(line):
-            load = opcode_load(code, i, prefetch[1], int(prefetch[2], 16) - AHEAD)
+            load, register = opcode_load(code, i, prefetch[1], int(prefetch[2], 16) - AHEAD)
             end = next((j for j in range(load + 1, len(code)) if re.search(r"\b(BRA|BRX|EXIT)\b", code[j])), len(code))
-            register = LOAD.search(code[load])[1]  # type: ignore[index]
             found.append([line for line in code[load + 1 : end] if register in sources(line)])
     return found
 
 
-def opcode_load(code: list[str], prefetch: int, base: str, offset: int) -> int:
-    """Where the opcode is loaded whose record is `offset` bytes from `base`: before or after the prefetch."""
+def opcode_load(code: list[str], prefetch: int, base: str, offset: int) -> tuple[int, str]:
+    """Where, and into which register, the opcode is loaded whose record is `offset` bytes from `base`."""
     for i in sorted(range(max(0, prefetch - NEAR), min(len(code), prefetch + NEAR)), key=lambda i: abs(i - prefetch)):
         load = LOAD.search(code[i])
         if load and load[2] == base and int(load[3] or "0", 16) == offset:
-            return i
+            return i, load[1]
     raise AssertionError(f"no load of the opcode near: {code[prefetch]}")
 
 

@@ -24,7 +24,6 @@ I64 = npt.NDArray[np.int64]
 WAITED_US = 0.3
 """A wait of at least this ended when packets arrived, not when the reader came."""
 
-
 ALIGNMENTS = 3
 """Times that SMs are aligned: the medians with which they are get better."""
 
@@ -63,9 +62,7 @@ class Timeline:
         sm, lane, _ = np.nonzero(filled)
         word, begin, ready, end = events[filled].T
         per_us = max(1e-9, float((end - anchors[sm, lane, 0]).max()) / (milliseconds * 1e3))
-        since = (
-            anchors[:, :, 1] - anchors[:, :, 1].min()
-        )  # as integers: floats of nanoseconds since 1970 are too coarse
+        since = anchors[:, :, 1] - anchors[:, :, 1].min()  # integers: floats of times since 1970 are too coarse
         starts = since / 1e3 - anchors[:, :, 0] / per_us
         offset = starts.mean(1)[sm]
         zero = float((begin / per_us + offset).min())

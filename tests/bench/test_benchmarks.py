@@ -26,6 +26,8 @@ ROOT = Path(__file__).parent.parent.parent
 
 def script(name: str) -> ModuleType:
     """A script of benchmarks/ as a module."""
+    if (folder := str(ROOT / "benchmarks")) not in sys.path:  # as when it is run: scripts import each other
+        sys.path.append(folder)
     spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
