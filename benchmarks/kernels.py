@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -67,7 +69,7 @@ def main() -> None:
         model.mkdir()
         shapes = json.loads((HERE / "shapes.json").read_text())
         (model / "config.json").write_text(json.dumps(COMMON | shapes[options.shape]))
-        kernels = [build(name, model, Path(scratch, str(i)), options) for i, name in enumerate(options.kernels)]
+        kernels = build_all(options.kernels, model, Path(scratch), options)
         same, others = of_the_same_tables(kernels)
         for other, changed in others:
             print(f"{other.name}: another schedule than {same[0].name} ({changed}); time it in a run of its own")
@@ -93,6 +95,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--gpu", default="auto", help="what to build for")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
+
+
+def build_all(names: list[str], model: Path, scratch: Path, options: argparse.Namespace) -> list[Timed]:
+    """The artifacts of all, several at a time: a build takes a core."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(lambda i: build(names[i], model, scratch / str(i), options), range(len(names))))
 
 
 def build(name: str, model: Path, out: Path, options: argparse.Namespace) -> Timed:

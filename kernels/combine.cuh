@@ -5,21 +5,29 @@
 
 namespace amk {
 
+// Warps take splits in turn. A warp polls its own together, up to kTogether: one L2 round trip for them all.
 struct Combine {
-  static constexpr int kDims = (kHeadDim + 31) / 32;  // of a thread: dim thread + 32 i
+  static constexpr int kPairs = (kHeadDim + 63) / 64;  // of neighbouring dims, of a thread: from dim thread * 2 + 64 i on
+  static constexpr int kMine = (kMaxSplits + kComputeWarps - 1) / kComputeWarps;
+  static constexpr int kTogether = kMine < 4 ? kMine : 4;
 
   static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
     const int pos = lane.pos(), rows = split_rows(pos);
     if (rows >= pos) return;  // one split: see Split
     const u32 tag = lane.tag(task.first.w);
-    float output[kDims] = {}, top = -infinity(), sum = 0.f;
-#pragma unroll 1
-    for (int split = lane.warp; split * rows < pos; split += kComputeWarps)
-      merge(lane, task.first.y + split * kHeads * kPartialWords, tag, output, top, sum);
-    float* row = Left::output(lane.warp, 0);
+    float2 output[kPairs] = {};
+    float top = kLowest, sum = 0.f;  // finite: what is relative to it has no NaN
+    int split = lane.warp;
+    do {
+      Parts parts;
+      parts.poll(lane, task.first.y, split, rows, tag);
+      parts.merge(output, top, sum);
+      split += kTogether * kComputeWarps;
+    } while (kTogether < kMine && split * rows < pos);
+    float2* row = reinterpret_cast<float2*>(Left::output(lane.warp, 0)) + lane.thread;
 #pragma unroll
-    for (int i = 0; i < kDims; i++)
-      if (lane.thread + 32 * i < kHeadDim) row[lane.thread + 32 * i] = output[i];
+    for (int i = 0; i < kPairs; i++)
+      if (in_head(lane.thread, i)) row[32 * i] = output[i];
     if (lane.thread == 0) {
       Left::tops(0)[lane.warp] = top;
       Left::sums(0)[lane.warp] = sum;
@@ -31,33 +39,74 @@ struct Combine {
 
  private:
   using Left = Partials<kComputeWarps, 1>;
+  static_assert(kHeadDim % 2 == 0, "dims are taken in pairs");
 
-  static __device__ __forceinline__ void merge(
-      ComputeLane& lane, u32 source, u32 tag, float (&output)[kDims], float& top, float& sum) {
-    const u64* mine = lane.params.packets + (source + lane.thread);
-    const u64* last = lane.params.packets + (source + kHeadDim);
-    u64 part[kDims], tops, sums;
-    const TraceWait traced(lane.trace);
-    Spin spin;
-    for (;;) {
-      bool all = true;
+  static __device__ __forceinline__ bool in_head(int thread, int i) { return (thread + 32 * i) * 2 < kHeadDim; }
+
+  // This thread's packets of the partial results of kTogether splits.
+  struct Parts {
+    u64 outputs[kTogether][kPairs][2], tops[kTogether], sums[kTogether];
+
+    // Of splits first, first + kComputeWarps, ..; where there is no such split, of no weight.
+    __device__ __forceinline__ void poll(const ComputeLane& lane, u32 source, int first, int rows, u32 tag) {
+      const TraceWait traced(lane.trace);
 #pragma unroll
-      for (int i = 0; i < kDims; i++) {
-        part[i] = static_cast<u64>(tag) << 32;
-        if (lane.thread + 32 * i < kHeadDim) part[i] = load_packet(mine + 32 * i);
-        all &= arrived(part[i], tag);
+      for (int n = 0; n < kTogether; n++) {
+        sums[n] = static_cast<u64>(tag) << 32;
+        tops[n] = sums[n] | __float_as_uint(-infinity());
+#pragma unroll
+        for (int i = 0; i < kPairs; i++) outputs[n][i][0] = outputs[n][i][1] = sums[n];
       }
-      load_packet_pair(last, tops, sums);
-      if (all & arrived(tops, tag) & arrived(sums, tag)) break;
-      spin.again(lane);
-    }
-    const float top_now = fmaxf(top, value_of(tops));
-    const float old = exp2_fast(top - top_now), fresh = exp2_fast(value_of(tops) - top_now);
-    top = top_now;
-    sum = sum * old + value_of(sums) * fresh;
+      const u64* packets = lane.params.packets + (source + first * kHeads * kPartialWords);
+      Spin spin;
+      for (;;) {
+        bool all = true;
 #pragma unroll
-    for (int i = 0; i < kDims; i++) output[i] = output[i] * old + value_of(part[i]) * fresh;
-  }
+        for (int n = 0; n < kTogether; n++)
+          if ((first + n * kComputeWarps) * rows < lane.pos())
+            load(packets + n * kComputeWarps * kHeads * kPartialWords, lane.thread, n);
+#pragma unroll
+        for (int n = 0; n < kTogether; n++) {
+          all &= arrived(tops[n], tag) & arrived(sums[n], tag);
+#pragma unroll
+          for (int i = 0; i < kPairs; i++) all &= arrived(outputs[n][i][0], tag) & arrived(outputs[n][i][1], tag);
+        }
+        if (all) return;
+        spin.again(lane);
+      }
+    }
+
+    // Adds them to what was merged before, if there can be anything.
+    __device__ __forceinline__ void merge(float2 (&output)[kPairs], float& top, float& sum) const {
+      const float before = top;
+#pragma unroll
+      for (int n = 0; n < kTogether; n++) top = fmaxf(top, value_of(tops[n]));
+      if (kTogether < kMine) {
+        const float old = exp2_fast(before - top);
+        sum *= old;
+#pragma unroll
+        for (int i = 0; i < kPairs; i++) output[i] = make_float2(output[i].x * old, output[i].y * old);
+      }
+#pragma unroll
+      for (int n = 0; n < kTogether; n++) {
+        const float fresh = exp2_fast(value_of(tops[n]) - top);
+        sum += value_of(sums[n]) * fresh;
+#pragma unroll
+        for (int i = 0; i < kPairs; i++) {
+          output[i].x += value_of(outputs[n][i][0]) * fresh;
+          output[i].y += value_of(outputs[n][i][1]) * fresh;
+        }
+      }
+    }
+
+   private:
+    __device__ __forceinline__ void load(const u64* packets, int thread, int n) {
+#pragma unroll
+      for (int i = 0; i < kPairs; i++)
+        if (in_head(thread, i)) load_packet_pair(packets + (thread + 32 * i) * 2, outputs[n][i][0], outputs[n][i][1]);
+      load_packet_pair(packets + kHeadDim, tops[n], sums[n]);
+    }
+  };
 
   static __device__ __forceinline__ void publish(ComputeLane& lane, u32 target, u32 tag) {
     for_mine<kHeadDim>(lane, [&](u32 dim) {

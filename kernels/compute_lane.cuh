@@ -13,6 +13,7 @@ struct Constant {
 };
 
 struct ComputeLane : LaneState {
+  using AheadT = OpcodeAhead;
   int warp;
   RingCursor next;
   ReduceCursor reduce;

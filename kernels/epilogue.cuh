@@ -22,6 +22,7 @@ __device__ __forceinline__ float row_sum(const float (&words)[kCount]) {
 // What is on the chain, between the arrival of a unit's partial sums and the store of its packets, is short: addresses
 // are made before the wait.
 struct EpilogueLane : LaneState {
+  using AheadT = RecordAhead;
   ReduceCursor next;
   float best = -infinity();
   int best_row = kNoRow;

@@ -20,7 +20,7 @@ struct Follower {
   bool taken = false;
 
   // Takes the next task and loads its unit, if it is one of these.
-  __device__ __forceinline__ void take(ComputeLane& lane, Ahead& ahead) {
+  __device__ __forceinline__ void take(ComputeLane& lane, OpcodeAhead& ahead) {
     if (!ahead.any() || !has(kUnits, ahead.code)) return;
     unit = ahead.task();
     loaded.load(lane);
@@ -28,7 +28,7 @@ struct Follower {
     taken = true;
   }
 
-  __device__ __forceinline__ void multiply(ComputeLane& lane, const Ahead& ahead) const {
+  __device__ __forceinline__ void multiply(ComputeLane& lane, const OpcodeAhead& ahead) const {
     if (!taken) return;
     lane.trace.end_task(lane.record, lane.step);
     lane.record = ahead.index - 1;
@@ -43,7 +43,7 @@ struct Follower {
 
 template <typename Source, typename FollowerT>
 struct Fed {
-  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task, Ahead& ahead) {
+  static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task, OpcodeAhead& ahead) {
     FollowerT follower;
     Source::run(lane, task, [&] { follower.take(lane, ahead); });
     follower.multiply(lane, ahead);

@@ -21,8 +21,8 @@ __device__ __forceinline__ int4* record_ranges() {
   return reinterpret_cast<int4*>(shared + kBarriersOffset + 16 * kRingStages + 16);
 }
 
-// A device-table record: the opcode and the op's fields. Words from 4 on are fetched where they are used. Word 0 is there
-// before the others, see Ahead.
+// A device-table record: the opcode and the op's fields. Words from 4 on are fetched where they are used. Word 0 may be
+// there before the others, see Ahead.
 struct Task {
   int4 first;
   const int4* record;
@@ -37,16 +37,22 @@ struct Task {
 
 constexpr int kRecordsAhead = 4;  // how far records are prefetched: the tables of a large model do not stay in L2
 
-// The records after the task that runs. The opcode of the first of them is asked for a task ahead of its use; its other
-// words come out of L1 then.
+// The records after the task that runs. Of the first of them the words of Task::first are fetched a task ahead of their
+// use. The compute lane, which looks at the next opcode earlier than that, fetches the opcode alone, and the other words
+// come out of L1 then: words that go through a merge of two paths may be waited for there.
+template <bool kWhole>
 struct Ahead {
   const Params& params;
   int index, last;
   int code = 0;
+  int4 first = {};
 
   __device__ __forceinline__ Ahead(const Params& p, int begin, int end) : params(p), index(begin), last(end) { fetch(); }
   __device__ __forceinline__ bool any() const { return index < last; }
-  __device__ __forceinline__ Task task() const { return Task{load_constant(record()), record(), code}; }
+  __device__ __forceinline__ Task task() const {
+    if constexpr (kWhole) return Task{first, record(), first.x};
+    return Task{load_constant(record()), record(), code};
+  }
   __device__ __forceinline__ void advance() {
     index++;
     fetch();
@@ -55,10 +61,15 @@ struct Ahead {
  private:
   __device__ __forceinline__ const int4* record() const { return params.records + static_cast<u64>(index) * 3; }
   __device__ __forceinline__ void fetch() {
-    load_constant_if(any(), record(), code);
+    if constexpr (kWhole)
+      load_constant_if(any(), record(), first);
+    else
+      load_constant_if(any(), record(), code);
     if (any()) prefetch_l1(record() + 3 * kRecordsAhead);
   }
 };
+using OpcodeAhead = Ahead<false>;
+using RecordAhead = Ahead<true>;
 
 struct LaneState {
   const Params& params;

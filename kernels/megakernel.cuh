@@ -23,7 +23,7 @@ template <typename LaneT, typename Dispatch>
 __device__ __forceinline__ bool run_records(LaneT& lane, int step, Dispatch&& dispatch) {
   lane.step = step;
   const int4 range = record_ranges()[lane.role];
-  Ahead ahead(lane.params, range.x, step >= lane.params.head_from ? range.w : range.y);
+  typename LaneT::AheadT ahead(lane.params, range.x, step >= lane.params.head_from ? range.w : range.y);
 #pragma unroll 1
   while (ahead.any()) {
     const Task task = ahead.task();
@@ -43,7 +43,7 @@ __device__ __forceinline__ void run_stream(const Params& params) {
   StreamLane lane(params);
   lane.trace.open(params, kStream, lane.thread == 0);
   for (int step = 0; step < params.steps; step++)
-    if (!run_records(lane, step, [&](const Task& task, Ahead&) { return Program::stream(lane, task); })) break;
+    if (!run_records(lane, step, [&](const Task& task, const auto&) { return Program::stream(lane, task); })) break;
   lane.drain();
 }
 
@@ -53,7 +53,7 @@ __device__ __forceinline__ void run_epilogue(const Params& params) {
   lane.trace.open(params, kEpilogue, lane.thread == 0);
   for (int step = 0; step < params.steps; step++) {
     lane.read_control();
-    if (!run_records(lane, step, [&](const Task& task, Ahead&) { return Program::epilogue(lane, task); })) break;
+    if (!run_records(lane, step, [&](const Task& task, const auto&) { return Program::epilogue(lane, task); })) break;
   }
 }
 
@@ -72,7 +72,7 @@ __device__ __forceinline__ void run_compute(const Params& params) {
   lane.token = __ldg(params.given);
   int step = 0;
   while (step < params.steps && !lane.stop) {
-    run_records(lane, step, [&](const Task& task, Ahead& ahead) {
+    run_records(lane, step, [&](const Task& task, OpcodeAhead& ahead) {
       Program::compute(lane, task, ahead);
       return true;
     });

@@ -78,6 +78,10 @@ __device__ __forceinline__ void load_constant_if(bool condition, const int4* add
   asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %2, 0;\n@p ld.global.nc.s32 %0, [%1];\n}"
                : "+r"(word) : "l"(address), "r"(static_cast<int>(condition)));
 }
+__device__ __forceinline__ void load_constant_if(bool condition, const int4* address, int4& w) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %5, 0;\n@p ld.global.nc.v4.s32 {%0, %1, %2, %3}, [%4];\n}"
+               : "+r"(w.x), "+r"(w.y), "+r"(w.z), "+r"(w.w) : "l"(address), "r"(static_cast<int>(condition)));
+}
 __device__ __forceinline__ void prefetch_l1(const void* address) {
   asm volatile("prefetch.global.L1 [%0];" ::"l"(address));
 }

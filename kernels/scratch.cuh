@@ -61,11 +61,12 @@ struct Merged {
   float output[kDims] = {}, sum = 0.f, top;
 
   template <int kRows, int kQueries>
-  __device__ __forceinline__ Merged(Partials<kRows, kQueries> all, int query, int dim, float least) : top(least) {
+  __device__ __forceinline__ Merged(Partials<kRows, kQueries> all, int query, int dim, float least) {
     float tops[kRows], sums[kRows];
     load_row(all.tops(query), tops);
     load_row(all.sums(query), sums);
-    top = fmaxf(top, largest<0, kRows>(tops));
+    top = largest<0, kRows>(tops);
+    if (least > -infinity()) top = fmaxf(top, least);  // no instruction where it is a literal
     const float* outputs = all.output(0, query) + dim;
 #pragma unroll
     for (int row = 0; row < kRows; row++) {

@@ -11,6 +11,7 @@ namespace amk {
 // shared-memory addresses, and all threads walk in step although one of them issues bulk copies (a lone active thread
 // was measured to be slower: 0.70 against 0.62 ms/token on a 1B model).
 struct StreamLane : LaneState {
+  using AheadT = RecordAhead;
   u32 begin, full, slot;  // first full barrier, full barrier of the next slot, the slot
   u32 parity = 0;
   u64 policy;

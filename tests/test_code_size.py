@@ -12,7 +12,7 @@ from amk.lower import Knobs, lower
 from amk.model.walker import walk
 from tests.gpu.shapes import CONFIGS
 
-MOST = {("llama-1b", 1): 4350, ("llama-1b", 0): 5250, ("llama-8b", 1): 4620, ("llama-8b", 0): 6270}
+MOST = {("llama-1b", 1): 4330, ("llama-1b", 0): 5250, ("llama-8b", 1): 4630, ("llama-8b", 0): 6270}
 """Instructions on an H200, by shape and the knob `loaded_tiles`: 1 for none, 0 for the default. There were 5,824 and
 6,960 before variants shared code. With small ops sharing theirs too there were 3,112 and 3,664, which was slower, and
 so are those without loaded tiles, which have a product behind every poll (docs/design.md). Lower these when they fall.

@@ -1,4 +1,4 @@
-"""An opcode is asked for a task ahead: no task waits for the opcode of the next one.
+"""An opcode, or a record, is asked for a task ahead: no task waits for that of the next one.
 
 It did when the compiler copied a register of the record right behind its load: 15 to 20 us a token (docs/design.md).
 """
@@ -20,9 +20,9 @@ from tests.validator.test_sass import nvdisasm
 
 LANES = 3
 PREFETCH = re.compile(r"CCTL\.E\.PF1 \[(R\d+)\+0x([0-9a-f]+)\]")
-LOAD = re.compile(r"\bLDG\.E\.CONSTANT (R\d+), (?:desc\[\w+\])?\[(R\d+)\.64(?:\+0x([0-9a-f]+))?\]")
+LOAD = re.compile(r"\bLDG\.E(\.128)?\.CONSTANT R(\d+), (?:desc\[\w+\])?\[(R\d+)\.64(?:\+0x([0-9a-f]+))?\]")
 AHEAD = 4 * 48
-"""Bytes from a record to the one that is prefetched with its opcode."""
+"""Bytes from a record to the one that is prefetched when it is fetched."""
 
 NEAR = 40
 
@@ -39,23 +39,24 @@ def code_of(shape: str, gpu: str, folder: Path) -> list[str]:
 
 
 def waits_for_the_next(code: list[str]) -> list[list[str]]:
-    """Of every fetch of an opcode, what reads it before the next branch."""
+    """Of every fetch of an opcode or a record, what reads it before the next branch."""
     found = []
     for i, line in enumerate(code):
         if prefetch := PREFETCH.search(line):
-            load, register = opcode_load(code, i, prefetch[1], int(prefetch[2], 16) - AHEAD)
+            load, registers = record_load(code, i, prefetch[1], int(prefetch[2], 16) - AHEAD)
             end = next((j for j in range(load + 1, len(code)) if re.search(r"\b(BRA|BRX|EXIT)\b", code[j])), len(code))
-            found.append([line for line in code[load + 1 : end] if register in sources(line)])
+            found.append([line for line in code[load + 1 : end] if registers & sources(line)])
     return found
 
 
-def opcode_load(code: list[str], prefetch: int, base: str, offset: int) -> tuple[int, str]:
-    """Where, and into which register, the opcode is loaded whose record is `offset` bytes from `base`."""
+def record_load(code: list[str], prefetch: int, base: str, offset: int) -> tuple[int, set[str]]:
+    """Where, and into which registers, it is loaded from `offset` bytes behind `base` on."""
     for i in sorted(range(max(0, prefetch - NEAR), min(len(code), prefetch + NEAR)), key=lambda i: abs(i - prefetch)):
         load = LOAD.search(code[i])
-        if load and load[2] == base and int(load[3] or "0", 16) == offset:
-            return i, load[1]
-    raise AssertionError(f"no load of the opcode near: {code[prefetch]}")
+        if load and load[3] == base and int(load[4] or "0", 16) == offset:
+            first = int(load[2])
+            return i, {f"R{register}" for register in range(first, first + (4 if load[1] else 1))}
+    raise AssertionError(f"no load of the record near: {code[prefetch]}")
 
 
 def sources(line: str) -> set[str]:
@@ -90,5 +91,7 @@ def test_a_copy_behind_the_load_is_seen() -> None:
     ]
     assert waits_for_the_next(code) == [[code[2]]]
     assert waits_for_the_next([*code[:2], "IMAD.MOV.U32 R20, RZ, RZ, R12", code[3], code[2]]) == [[]]
-    with pytest.raises(AssertionError, match="no load of the opcode"):
+    whole = ["@!P1 LDG.E.128.CONSTANT R8, desc[UR8][R4.64+0x30]", code[1], "IMAD.MOV.U32 R98, RZ, RZ, R11", code[3]]
+    assert waits_for_the_next(whole) == [[whole[2]]]
+    with pytest.raises(AssertionError, match="no load of the record"):
         waits_for_the_next(code[1:])

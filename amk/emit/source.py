@@ -31,6 +31,7 @@ _CONSTANTS = {
     "rotary_dim": "kRotaryDim",
     "vocab": "kVocab",
     "tied_head": "kTiedHead",
+    "max_splits": "kMaxSplits",
     "max_seq": "kMaxSeq",
     "max_seq_padded": "kMaxSeqPadded",
     "kv_element_bytes": "kKvElementBytes",
@@ -161,7 +162,7 @@ def _function(result: str, name: str, parameters: str, rule: Expr) -> str:
 
 def _dispatch(program: Program, lane: Lane, state: str, result: str, action: str, otherwise: str) -> list[str]:
     """Tests of the opcode in the order of how often ops run: cheaper than the indirect branch of a switch."""
-    parameters = f"{state}& lane, const Task& task" + (", Ahead& ahead" if lane is Lane.COMPUTE else "")
+    parameters = f"{state}& lane, const Task& task" + (", OpcodeAhead& ahead" if lane is Lane.COMPUTE else "")
     lines = [f"  static __device__ __forceinline__ {result} {lane.value}({parameters}) {{"]
     for code, opcodes in _shared_code(program, lane):
         follower = _follower(program, opcodes[0])

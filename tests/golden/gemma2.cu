@@ -14,6 +14,7 @@ constexpr int kHeadDimPadded = 16;
 constexpr int kRotaryDim = 16;
 constexpr int kVocab = 96;
 constexpr int kTiedHead = 1;
+constexpr int kMaxSplits = 3;
 constexpr int kMaxSeq = 256;
 constexpr int kMaxSeqPadded = 256;
 constexpr int kKvElementBytes = 2;
@@ -62,7 +63,7 @@ struct Program {
     if ((0x800000u >> task.opcode()) & 1) { return KvAcquire::run(lane, task); }
     return true;
   }
-  static __device__ __forceinline__ void compute(ComputeLane& lane, const Task& task, Ahead& ahead) {
+  static __device__ __forceinline__ void compute(ComputeLane& lane, const Task& task, OpcodeAhead& ahead) {
     if ((0x4u >> task.opcode()) & 1) { Gemv<4, 0>::run(lane, task, 1, 0, 0, 0); return; }
     if ((0x4000u >> task.opcode()) & 1) { Gemv<3, 0>::run(lane, task, 1, 0, 0, 1); return; }
     if ((0x8000u >> task.opcode()) & 1) { Gemv<3, 0>::run(lane, task, 1, 0, 1, 1); return; }

@@ -14,6 +14,7 @@ constexpr int kHeadDimPadded = 16;
 constexpr int kRotaryDim = 16;
 constexpr int kVocab = 96;
 constexpr int kTiedHead = 0;
+constexpr int kMaxSplits = 3;
 constexpr int kMaxSeq = 256;
 constexpr int kMaxSeqPadded = 256;
 constexpr int kKvElementBytes = 2;
@@ -61,7 +62,7 @@ struct Program {
     if ((0x10000u >> task.opcode()) & 1) { return KvAcquire::run(lane, task); }
     return true;
   }
-  static __device__ __forceinline__ void compute(ComputeLane& lane, const Task& task, Ahead& ahead) {
+  static __device__ __forceinline__ void compute(ComputeLane& lane, const Task& task, OpcodeAhead& ahead) {
     if ((0x4u >> task.opcode()) & 1) { Gemv<4, 0>::run(lane, task, 1, 0, 0, 0); return; }
     if ((0x4000u >> task.opcode()) & 1) { Gemv<8, 0>::run(lane, task, 1, 0, 0, 0); return; }
     if ((0x200u >> task.opcode()) & 1) { Fed<AddNorm<4, 1, 64>, Follower<4, 0, 1, 0, 0x4ull, 0x0ull, 0x0ull>>::run(lane, task, ahead); return; }
