@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -95,17 +96,31 @@ def test_attention_follows_the_q_k_v_units() -> None:
         assert heads == expected
 
 
+def limits(program: Program) -> dict[str, tuple[int, int]]:
+    """Of copies on their way: at most, and until how many slots are taken, by what is copied."""
+    found: dict[str, tuple[int, int]] = {"kv": (program.config["in_flight"], program.config["stocked"])}
+    names = {(sm, at): tiles.name for tiles in program.tiles for sm, at in zip(tiles.sms, tiles.offsets, strict=True)}
+    for sm, _, _, _, task in program.tasks():
+        if program.variants[task.opcode].op == "copy_tape":
+            name = re.sub(r"^layers\.\d+\.|\.rest$|\.\d+", "", names[sm, task.args[0]])
+            assert found.setdefault(name, task.args[1:3]) == task.args[1:3]
+    return found
+
+
 @pytest.mark.parametrize(
-    ("shape", "gpu", "expected"),
+    ("shape", "gpu", "due", "bulk", "kv"),
     [
-        ("llama-1b", "h200", (3, 4)),
-        ("llama-3b", "h200", (4, 6)),
-        ("llama-8b", "h200", (4, 6)),
-        ("llama-8b", "a100-80", (3, 4)),
+        ("llama-1b", "h200", (3, 4), (5, 8), (4, 6)),
+        ("llama-3b", "h200", (3, 5), (5, 9), (4, 6)),
+        ("llama-8b", "h200", (3, 5), (5, 9), (4, 6)),
+        ("llama-8b", "a100-80", (3, 4), (3, 4), (3, 4)),
     ],
 )
-def test_large_layers_keep_more_copies_in_flight(shape: str, gpu: str, expected: tuple[int, int]) -> None:
-    made = lower(walk(CONFIGS[shape]), lookup(gpu).as_target(), 128)
-    assert (made.config["in_flight"], made.config["stocked"]) == expected
-    chosen = lower(walk(CONFIGS[shape]), lookup(gpu).as_target(), 128, knobs=Knobs(in_flight=2, stocked=3))
-    assert (chosen.config["in_flight"], chosen.config["stocked"]) == (2, 3)
+def test_copies_in_flight_go_by_what_follows_them(
+    shape: str, gpu: str, due: tuple[int, int], bulk: tuple[int, int], kv: tuple[int, int]
+) -> None:
+    config, target = {**CONFIGS[shape], "num_hidden_layers": 2}, lookup(gpu).as_target()
+    found = limits(lower(walk(config), target, 128))
+    assert found == {"qkv": due, "o": due, "down": due, "gate_up": bulk, "head": bulk, "kv": kv}
+    chosen = lower(walk(config), target, 128, knobs=Knobs(in_flight=2, stocked=3, bulk_in_flight=4, bulk_stocked=2))
+    assert set(limits(chosen).values()) == {(2, 3), (4, 2)}

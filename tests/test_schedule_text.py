@@ -126,6 +126,6 @@ def test_inspect_lists_an_sm(run: Run, made: Program, tmp_path: Path) -> None:  
     path.write_text(to_json(encode(made)))
     listed = run("inspect", str(path), "--sm", "3", "--lane", "stream")
     assert listed.exit_code == 0
-    assert listed.stdout.rstrip().endswith("copy_tape<4, 4>  offset 12 (head unit 3)  in_flight 3  stocked 4")
+    assert listed.stdout.rstrip().endswith("copy_tape<4, 4>  offset 12 (head unit 3)  in_flight 5  stocked 8")
     assert run("inspect", str(path), "--lane", "stream").exit_code == 2
     assert "SMs 0 to 31" in run("inspect", str(path), "--sm", "99").stderr

@@ -17,9 +17,9 @@ class Knobs:
 
     `chunk_ksteps`: k-steps per ring chunk, about (512 bytes each). `ring_stages`: slots, 0 for all the shared
     memory there is. `in_flight`: chunks that the stream lane keeps on their way, `in_flight_low` once `stocked`
-    slots are full (a deep queue of copies makes every hand-off wait behind it in L2); 0 for what suits the size of
-    a layer. `bulk_in_flight`, `bulk_stocked`: the same where gate/up and the head are copied, long runs of bytes
-    with no hand-off in them; 0 for as elsewhere. `prefetch_chunks`: chunks beyond a full ring that the stream lane
+    slots are full (a deep queue of copies makes every hand-off wait behind it in L2); 0 for what suits the matrix
+    and the size of a layer. `bulk_in_flight`, `bulk_stocked`: the same where gate/up and the head are copied, long
+    runs of bytes with no hand-off in them. `prefetch_chunks`: chunks beyond a full ring that the stream lane
     lets L2 take meanwhile, 0 for none. `loaded_tiles`: tiles of a unit, whole chunks, that a warp loads into
     registers while it waits for x; 1 for none, 0 for what suits the size of a layer. `down_split`: K-split of the
     down projection, 0 for the smallest that fits. `down_pieces`: pieces of K in which an SM multiplies its units of

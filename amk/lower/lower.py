@@ -89,7 +89,8 @@ class _Lowering:
         owners = self.build.deal(per_part * len(parts))
         self.linears.emit(
             units, index, self.boxes.mlp, self.vectors.bias(matrices, True),
-            scaled=layer.mlp_norm is not None, gated=True, before_last=self._appending(set(owners)),
+            scaled=layer.mlp_norm is not None, gated=True,
+            before_last=self._appending(set(owners)) if index == len(self.graph.layers) - 1 else None,
         )  # fmt: skip
         self.attention.append_all()
         bias = self.vectors.bias((layer.down,), False)
@@ -97,7 +98,9 @@ class _Lowering:
             self._down_part(index, layer, part, bias if part == 0 else None, owners[part * per_part :][:per_part])
 
     def _appending(self, down_sms: set[int]) -> Callable[[int], None]:
-        """Appends where no unit of down follows: the epilogue releases a row after a unit that follows its append."""
+        """Of the last layer: appends where no unit of down follows. A token's rows are released after a unit that is
+        after their appends; in the layers before, those of the next layer are.
+        """
 
         def append(sm: int) -> None:
             if sm not in down_sms:

@@ -16,6 +16,7 @@ from amk.lower.sizes import (
     copies_in_flight,
     down_parts,
     down_pieces,
+    kv_in_flight,
     loaded_tiles,
     pieces_of,
 )
@@ -70,8 +71,13 @@ class Setting:
 
     @cached_property
     def in_flight(self) -> InFlight:
-        """Copies on their way."""
+        """Copies of q/k/v, o and down on their way."""
         return copies_in_flight(self.graph, self.target, self.knobs).within(self.memory.stages)
+
+    @cached_property
+    def kv_in_flight(self) -> InFlight:
+        """Copies of past K/V on their way."""
+        return kv_in_flight(self.graph, self.target, self.knobs).within(self.memory.stages)
 
     @cached_property
     def bulk_in_flight(self) -> InFlight:

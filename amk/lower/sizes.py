@@ -132,18 +132,26 @@ def loaded_tiles(graph: ModelGraph, target: Target, knobs: Knobs) -> int:
 
 
 def copies_in_flight(graph: ModelGraph, target: Target, knobs: Knobs) -> InFlight:
-    """Of all copies but those that `bulk_in_flight` is about.
+    """Of q/k/v, o and down: hand-offs are due, which a deep queue of copies delays.
 
-    Measured on an H200 (docs/design.md): a large layer has few hand-offs for its bytes, so that deep queues pay.
+    Measured on an H200 (docs/design.md), like the two that follow; where copies are others, they share these limits.
     """
-    large = has_large_layers(graph, target)
-    return InFlight(knobs.in_flight or (4 if large else 3), knobs.stocked or (6 if large else 4))
+    return InFlight(knobs.in_flight or 3, knobs.stocked or (5 if has_large_layers(graph, target) else 4))
 
 
 def bulk_in_flight(graph: ModelGraph, target: Target, knobs: Knobs) -> InFlight:
-    """Of gate/up and of the head."""
-    others = copies_in_flight(graph, target, knobs)
-    return InFlight(knobs.bulk_in_flight or others.most, knobs.bulk_stocked or others.stocked)
+    """Of gate/up and of the head: long runs of bytes with no hand-off in them."""
+    found = copies_in_flight(graph, target, knobs)
+    if target.path == "sm90":
+        found = InFlight(5, 9 if has_large_layers(graph, target) else 8)
+    return InFlight(knobs.bulk_in_flight or found.most, knobs.bulk_stocked or found.stocked)
+
+
+def kv_in_flight(graph: ModelGraph, target: Target, knobs: Knobs) -> InFlight:
+    """Of past K/V: a hand-off is due after them, but where there are many they are most of the bytes."""
+    if target.path != "sm90":
+        return copies_in_flight(graph, target, knobs)
+    return InFlight(knobs.in_flight or 4, knobs.stocked or 6)
 
 
 def all_down_pieces(graph: ModelGraph, sms: int, knobs: Knobs) -> list[tuple[int, int]]:

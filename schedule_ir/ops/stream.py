@@ -75,7 +75,7 @@ OPS = (
     Op(
         "copy_tape", Lane.STREAM, ("offset", "in_flight", "stocked"), ("ksteps", "chunk_ksteps"), "CopyTape",
         "copy one unit (`ksteps` tiles of 16 x 16) from the SM's tape, `offset` in atoms of 512 bytes; of its chunks "
-        "`in_flight` are on their way at most, or in_flight_low where `stocked` slots are taken as it begins",
+        "`in_flight` are on their way at most, or in_flight_low where `stocked` slots are taken as one is asked for",
         _tape_access, _tape_cost, _chunk_check, _tape_chunks, _tape_instance,
     ),
     Op(

@@ -42,6 +42,16 @@ def test_an_append_waits_for_the_end_of_the_mlp() -> None:
         assert ops.count("append") == 1
 
 
+def test_no_unit_of_gate_and_up_waits_for_an_append_but_in_the_last_layer() -> None:
+    program = small_program(random_model(num_hidden_layers=2))
+    for sm in range(program.sms):
+        ops = compute_ops(program, sm)
+        first_layer = ops[: [i for i, op in enumerate(ops) if op == "add_norm"][1]]
+        if "append" in first_layer:
+            after = first_layer[first_layer.index("append") + 1 :]
+            assert not after or after[0] == "gather", "a unit of down gathers first"
+
+
 def test_where_the_next_head_overwrites_the_row_it_is_stored_at_once() -> None:
     program = small_program(random_model(**MANY_HEADS, num_hidden_layers=1), 2)
     for sm in range(2):
