@@ -5,11 +5,12 @@
 
 namespace amk {
 
-// Warps take splits in turn. A warp polls its own together, up to kTogether: one L2 round trip for them all.
+// Warps take splits in turn. A warp polls its own together, as many as registers allow: one L2 round trip for them all.
 struct Combine {
   static constexpr int kPairs = (kHeadDim + 63) / 64;  // of neighbouring dims, of a thread: from dim thread * 2 + 64 i on
   static constexpr int kMine = (kMaxSplits + kComputeWarps - 1) / kComputeWarps;
-  static constexpr int kTogether = kMine < 4 ? kMine : 4;
+  static constexpr int kMost = kPairs == 1 ? 8 : 4;
+  static constexpr int kTogether = kMine < kMost ? kMine : kMost;
 
   static __device__ __forceinline__ void run(ComputeLane& lane, const Task& task) {
     const int pos = lane.pos(), rows = split_rows(pos);

@@ -54,4 +54,4 @@ class Knobs:
     down_rows: int = _knob(0, (0, 16, 8), "rows of a unit of down: balance over SMs, tasks, accumulators")
     min_split_rows: int = _knob(64, (16, 32, 48, 64, 96, 128, 192, 256), "cached positions per attention split")
     max_queries: int = _knob(8, (8, 4, 2, 1), "query heads per attention task: shared memory, K/V blocks copied again")
-    max_splits: int = _knob(16, (1, 2, 4, 6, 8, 12, 16, 24, 32), "SMs that share the attention of one K/V head")
+    max_splits: int = _knob(24, (1, 2, 4, 6, 8, 12, 16, 24, 32, 44), "SMs that share the attention of one K/V head")
