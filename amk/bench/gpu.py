@@ -20,10 +20,15 @@ def bench_source(path: str) -> str:
 
 
 def compile_bench(path: str, nvrtc_arch: str) -> bytes:
-    """The bench kernels as a cubin. Raises DeviceError with the compiler's log if NVRTC refuses them."""
+    """The bench kernels as a cubin. Raises DeviceError as `compile_source` does."""
+    return compile_source(bench_source(path), nvrtc_arch)
+
+
+def compile_source(source: str, nvrtc_arch: str) -> bytes:
+    """A cubin. Raises DeviceError with the compiler's log if NVRTC refuses the source."""
     from cuda.bindings import nvrtc
 
-    _, program = nvrtc.nvrtcCreateProgram(bench_source(path).encode(), b"bench.cu", 0, [], [])
+    _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"bench.cu", 0, [], [])
     options = ("--std=c++17", "-default-device", f"--gpu-architecture={nvrtc_arch}", f"-I{kernel_folder()}")
     (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
     if int(status) != 0:

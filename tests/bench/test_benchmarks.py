@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from amk.bench.gpu import compile_source
 from amk.bench.run import POSITIONS
 from amk.cost.calibration import load
 from amk.model.walker import walk
@@ -193,3 +194,9 @@ def test_kernels_of_the_same_tables_are_timed_turn_about(tmp_path: Path) -> None
     assert first.endswith("0: 2.0000 (2.0000) 8: 2.0000 (2.0000)")
     assert second.endswith("0: 3.0000 (3.0000) 8: 3.0000 (3.0000) other tokens")
     assert [row["same_tokens"] for row in kernels.to_json("x", same, {})["results"]] == [True, False]
+
+
+def test_the_instruction_cache_is_probed_with_as_much_code_as_is_said() -> None:
+    probe = script("instruction_cache")
+    short, long = (len(compile_source(probe.source(kib), "sm_90a")) for kib in (8, 24))
+    assert long - short == (24 - 8) * 1024
