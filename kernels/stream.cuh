@@ -40,7 +40,7 @@ struct StreamLane : LaneState {
   // One chunk, when at most `limit` are on their way with it. False: the launch has ended.
   __device__ __forceinline__ bool copy_chunk(const u8* source, u32 bytes, int limit) {
     if (!wait_free(full + 8 * kRingStages, parity ^ 1, source)) return false;
-    await_landing(limit);
+    if (limit < kRingStages) await_landing(limit);  // what was in this slot has landed
     if (kCopyArrivals > 1 || thread == 0) copy_to_shared(slot, source, bytes, full, policy, thread);
     full += 8;
     slot += kSlotBytes;
@@ -52,8 +52,9 @@ struct StreamLane : LaneState {
     return true;
   }
 
-  // The chunk issued `back` chunks ago has landed. (Before there were so many, the barrier's phase before the first is
-  // asked for, which counts as complete.)
+  // The chunk issued `back` chunks ago has landed; `back` is less than the slots, so that its barrier goes on with a chunk
+  // that no thread asks for before all are done here. (Before there were so many, the barrier's phase before the first
+  // is asked for, which counts as complete. At the end no chunk comes any more, and all slots may be asked for.)
   __device__ __forceinline__ void await_landing(int back) {
     u32 barrier = full - 8 * back, phase = parity;
     if (barrier < begin) {

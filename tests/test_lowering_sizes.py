@@ -91,7 +91,7 @@ def test_attention_follows_the_q_k_v_units() -> None:
             if made.variants[task.opcode].op == "append" and task.args[0] // 2 == layer
         }
         expected = {
-            (2 * layer + number % 2, number // 2): (qkv.sms[-1] + 1 + number) % made.sms for number in range(32)
+            (2 * layer + number % 2, number // 2): (qkv.sms[-1] + 1 + number) % made.sms for number in range(48)
         }
         assert heads == expected
 

@@ -38,7 +38,7 @@ def night(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> Supervi
     run = f"import sys, runpy; sys.path.insert(0, {str(ROOT)!r}); runpy.run_path({str(WORKER)!r}, run_name='__main__')"
     fleet = LocalFleet(folder / "scratch", (sys.executable, "-c", run, str(folder / "log")), size=3)
     made = Supervisor(Study(folder / "study"), subject, settings(aa_loads=6), fleet, lines.append)
-    outcome = made.run(Listed({"in_flight": 4}, {"stocked": 12}, {"reduce_slots": 3}))
+    outcome = made.run(Listed({"in_flight": 5}, {"stocked": 12}, {"reduce_slots": 3}))
     assert outcome.exit_code == IMPROVED, lines
     return made
 

@@ -84,7 +84,7 @@ def make(folder: Path, subject: Subject) -> Supervisor:
 
 def test_the_whole_loop_without_a_gpu(subject: Subject, tmp_path: Path) -> None:
     made = make(tmp_path, subject)
-    outcome = made.run(Listed({"in_flight": 4}, {"reduce_slots": 8}, {"stocked": 12, "ring_stages": 4}))
+    outcome = made.run(Listed({"in_flight": 5}, {"reduce_slots": 8}, {"stocked": 12, "ring_stages": 4}))
     assert outcome.exit_code == IMPROVED
     trials = list(made.study.history.trials.values())
     assert [t.verdict for t in trials[:3]] == ["baseline", "kept", "rejected"]

@@ -65,12 +65,12 @@ class Case:
 CASES = {
     "llama": Case("grouped queries, splits and their merge"),
     "pieces": Case(
-        "down in pieces and K-parts, chunks, biases, six warps, one slot in flight",
+        "down in pieces and K-parts, chunks, biases, six warps, one slot in flight; of gate/up all slots",
         kv_dtype="fp16",
         changes={"mlp_bias": True, "attention_bias": True, "intermediate_size": 300, "vocab_size": 99},
         knobs={
             "down_pieces": 3, "down_split": 2, "chunk_ksteps": 6, "compute_warps": 6, "in_flight": 2,
-            "in_flight_low": 1, "ring_stages": 4, "reduce_slots": 2, "prefetch_chunks": 0,
+            "in_flight_low": 1, "bulk_in_flight": 4, "ring_stages": 4, "reduce_slots": 2, "prefetch_chunks": 0,
         },
     ),
     "narrow": Case(

@@ -38,7 +38,8 @@ def check(columns: Columns, matching: Matching) -> list[Violation]:
       copy. All chunks below c are released by all warps, so the stream lane has the slots of all up to c - 1 + S, which
       c + 1 is among if S >= 2 (`_ahead`). Between two chunks of one copy the stream lane waits for slots and landings
       only, and landings wait for nobody; before a copy it waits at most for the token before (rule 2).
-    Copies in flight are at most the slots, so the stream lane's own wait for a landing is never a phase late.
+    Copies in flight are at most the slots. The stream lane's own wait for a landing is of one of the chunks since the
+    slot's last: its barrier goes on with a chunk that comes later, so the wait is never a phase late.
     """
     config, problems = columns.config, []
     problems += [Violation(6, message) for message in _slots(columns)]
