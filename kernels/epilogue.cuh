@@ -42,8 +42,7 @@ struct EpilogueLane : LaneState {
     u32 mine = squares + ((thread & 15) - kSquaresRow) * kReduceRow * 4 + (thread >> 4) * kHalfWords * 4;
     const u32 empty = reduce_empty(next.slot);
     asm volatile("" : "+r"(squares), "+r"(mine));
-    wait_full();
-    const bool ended = *quit_flag();  // looked at when the sums are there: they are loaded meanwhile
+    const bool going = wait_full();  // looked at when the sums are there: they are loaded meanwhile
     float words[kHalfWarps], first[kHalfWarps], second[kHalfWarps];
     load_row(reinterpret_cast<const float*>(shared + mine), words);
     if (scaled) {
@@ -57,14 +56,16 @@ struct EpilogueLane : LaneState {
     __syncwarp();
     if (thread == 0) mbarrier_arrive(empty);
     next.advance();
-    return !ended;
+    return going;
   }
 
  private:
-  // Not bounded by itself: the compute warps' own waits are, and they arrive here too when they end the launch.
-  __device__ __forceinline__ void wait_full() {
+  // False: the launch has ended. Not bounded by itself: the compute warps' own waits are, and they arrive here too when
+  // they end the launch. (The flag is read within what is timed: the clock alone may be read before the barrier is passed.)
+  __device__ __forceinline__ bool wait_full() {
     const TraceWait traced(trace);
     wait_at_barrier<kReduceBarrierThreads>(reduce_full(next.slot));
+    return !*quit_flag();
   }
 };
 

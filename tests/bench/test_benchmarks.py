@@ -200,3 +200,26 @@ def test_the_instruction_cache_is_probed_with_as_much_code_as_is_said() -> None:
     probe = script("instruction_cache")
     short, long = (len(compile_source(probe.source(kib), "sm_90a")) for kib in (8, 24))
     assert long - short == (24 - 8) * 1024
+
+
+def test_what_a_run_did_not_get_to_is_compared_with_an_earlier_run_on_the_same_platform(tmp_path: Path) -> None:
+    table = script("table")
+    earlier = result("a", 1)
+    earlier["provenance"] = earlier["provenance"] | {"commit": "fedcba9876", "time": "2026-01-01T00:00:00+00:00"}
+    (tmp_path / "a.json").write_text(json.dumps(earlier))
+    now = result("a", 1, baselines={})
+    now["positions"][0]["baselines"] = {"cublas": {"ms": 2.0}}
+    merged = table.with_earlier_baselines({"a": now}, tmp_path)
+    lines = table.table(merged).splitlines()
+    assert [line.split("|")[-2].strip() for line in lines[2:4]] == [
+        "2.00 ms (cublas), 4.0x",
+        "1.00 ms (compile), 2.0x†",
+    ]
+    assert lines[-1] == "† baseline of an earlier run, same GPU model, driver and torch: 2026-01-01, commit fedcba9."
+    targets = {"ceiling_percent": {}, "ms": {}, "times_faster_than_baselines": 1.6, "relative_error": 0.001}
+    said = [line for line in table.position_targets("a", merged["a"]["positions"][1], targets) if "faster" in line]
+    assert said == ["reached  a @1024 times faster than the best baseline of an earlier run: 2, target >= 1.6"]
+    other = json.loads(json.dumps(now))
+    other["provenance"]["gpu"]["driver"] = "590.1"
+    assert table.with_earlier_baselines({"a": other}, tmp_path) == {"a": other}
+    assert table.with_earlier_baselines({"a": now}, tmp_path / "none") == {"a": now}
