@@ -102,7 +102,7 @@ def test_a_closed_pipe_is_silent() -> None:
 def test_ctrl_c_exits_with_130() -> None:
     script = (
         "import signal, time, amk\nfrom amk.cli.main import main\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # also where tests run in the background of a shell
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # background jobs ignore it
         "def load(*_, **__):\n    print('loading', flush=True)\n    time.sleep(60)\n"
         "amk.load = load\nmain()\n"
     )
