@@ -64,6 +64,12 @@ class Case:
 
 CASES = {
     "llama": Case("grouped queries, splits and their merge"),
+    "merges": Case(
+        "two warps that merge three splits each, of which some are not active; heads that do not fill a warp's pairs",
+        changes={"num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 96, "head_dim": 80},
+        knobs={"compute_warps": 2},
+        sms=12,
+    ),
     "pieces": Case(
         "down in pieces and K-parts, chunks, biases, six warps, one slot in flight; of gate/up all slots",
         kv_dtype="fp16",

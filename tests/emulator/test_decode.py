@@ -15,7 +15,7 @@ from amk.runtime.cuda.driver import to_host
 from schedule_ir import Program, encode
 from schedule_ir.codec import LANES
 from schedule_ir.registry import REGISTRY
-from tests.emulator.cases import CASES
+from tests.emulator.cases import CASES, MAX_SEQ
 from tests.emulator.compare import BOUNDS, STEPS, Decoded, decode, error, expected
 from tests.emulator.machine import emulated, library_of
 from tests.runtime.models import relative_error
@@ -42,6 +42,19 @@ def test_tokens_logits_and_rows(name: str, folder: Path) -> None:
     rows, wanted_rows = (x.rows.reshape(-1, x.rows.shape[-1]) for x in (results[0], wanted))
     assert relative_error(rows, wanted_rows) < BOUNDS[case.kv_dtype]
     assert all(result.same_bits(results[0]) for result in results[1:])
+
+
+def test_more_splits_than_a_warp_polls_at_once(folder: Path) -> None:
+    model = CASES["merges"].model()
+    program = CASES["merges"].program(model)
+    assert program.config["max_splits"] == 3 * program.config["compute_warps"]
+    few = library_of(program, folder, lambda _, text: text.replace("kMost = kPairs == 1 ? 8 : 4", "kMost = 1"))
+    results = []
+    for library in (library_of(program, folder), few):
+        with emulated(program, model, library, 0) as machine:
+            results.append(decode(machine, MAX_SEQ))
+    assert results[1].same_bits(results[0]), "of two splits the larger weighs 1, whichever is merged first"
+    assert error(results[0], expected(program, model, MAX_SEQ)) < BOUNDS["fp32"]
 
 
 def test_another_kernel_over_the_same_weights_changes_no_bit(folder: Path) -> None:
