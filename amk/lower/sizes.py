@@ -134,7 +134,8 @@ def loaded_tiles(graph: ModelGraph, target: Target, knobs: Knobs) -> int:
 def copies_in_flight(graph: ModelGraph, target: Target, knobs: Knobs) -> InFlight:
     """Of q/k/v, o and down: hand-offs are due, which a deep queue of copies delays.
 
-    Measured on an H200 (docs/design.md), like the two that follow; where copies are others, they share these limits.
+    Measured on an H200 (docs/design.md), like the limits of the two functions below; on code paths other than sm_90,
+    where nothing was measured, all copies have these.
     """
     return InFlight(knobs.in_flight or 3, knobs.stocked or (5 if has_large_layers(graph, target) else 4))
 
