@@ -23,10 +23,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from amk.bench.gpu import compile_source
-from amk.device import Device, driver_version, first_device
+from amk.bench.gpu import BenchGpu, compile_source
+from amk.bench.nvml import Nvml
+from amk.bench.provenance import surroundings
 from amk.gpus import from_device
-from amk.runtime.cuda.driver import Memory, call, driver, pack_arguments, to_host
+from amk.runtime.cuda.driver import call, driver, pack_arguments, to_host
 
 INSTRUCTION_BYTES = 16
 KIB = (8, 16, 24, 32, 40, 64, 96, 128, 144, 192)
@@ -55,18 +56,18 @@ def source(kib: int) -> str:
     return KERNEL.format(warm=WARM, timed=TIMED, body="\n".join(body))
 
 
-def clocks_each(memory: Memory, device: Device, cubin: bytes, kib: int) -> list[float]:
+def clocks_each(gpu: BenchGpu, cubin: bytes, kib: int) -> list[float]:
     """Clocks of an instruction of a warp, median of all warps, by warps of an SM."""
     cuda, found = driver(), []
     module = call(cuda.cuModuleLoadData, cubin)
     function = call(cuda.cuModuleGetFunction, module, b"run")
     for warps in WARPS:
-        taken = np.zeros((device.sms, warps), np.int64)
-        address = memory.allocate(taken.nbytes)
+        taken = np.zeros((gpu.device.sms, warps), np.int64)
+        address = gpu.memory.allocate(taken.nbytes)
         packed = pack_arguments([(address, ctypes.c_uint64), (0.5, ctypes.c_float)])
-        call(cuda.cuLaunchKernel, function, device.sms, 1, 1, 32 * warps, 1, 1, 0, 0, packed, 0)
+        call(cuda.cuLaunchKernel, function, gpu.device.sms, 1, 1, 32 * warps, 1, 1, 0, 0, packed, 0)
         to_host(taken, address)
-        memory.free(address)
+        gpu.memory.free(address)
         found.append(median(taken.ravel().tolist()) / (TIMED * kib * 1024 / INSTRUCTION_BYTES))
     call(cuda.cuModuleUnload, module)
     return found
@@ -78,21 +79,25 @@ def main() -> None:
     parser.add_argument("--kib", default=KIB, type=lambda text: tuple(int(kib) for kib in text.split(",")))
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    device = first_device()
-    arch = from_device(device).as_target().nvrtc_arch
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        cubins = list(pool.map(lambda kib: compile_source(source(kib), arch), options.kib))
-    call(driver().cuCtxSetCurrent, call(driver().cuDevicePrimaryCtxRetain, call(driver().cuDeviceGet, device.index)))
-    memory, rows = Memory(), {}
-    print(f"{device.name}, CUDA driver {'.'.join(map(str, driver_version()))}: clocks an instruction of a warp")
-    print("   KiB  " + "  ".join(f"{warps} warp{'s' * (warps > 1)}" for warps in WARPS))
-    for kib, cubin in zip(options.kib, cubins, strict=True):
-        rows[kib] = clocks_each(memory, device, cubin, kib)
-        print(f"{kib:6d}  " + "  ".join(f"{clocks:7.2f}" for clocks in rows[kib]), flush=True)
-    memory.close()
+    with BenchGpu() as gpu, Nvml(gpu.device.index) as nvml:
+        rows = measure(gpu, options.kib)
+        made = surroundings(gpu.device, nvml.limits(), " ".join(sys.argv))
+    print(f"{made['gpu']['name']}, driver {made['gpu']['driver']}, commit {made['commit']}")
     if options.json:
-        made = {"gpu": device.name, "driver": driver_version(), "warps": WARPS, "clocks_per_instruction": rows}
-        options.json.write_text(json.dumps(made, indent=1) + "\n")
+        result = {"warps": WARPS, "clocks_per_instruction": rows, "provenance": made}
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def measure(gpu: BenchGpu, lengths: tuple[int, ...]) -> dict[int, list[float]]:
+    """Clocks of an instruction of a warp, by KiB of code; a row is printed as soon as it is there."""
+    arch, rows = from_device(gpu.device).as_target().nvrtc_arch, {}
+    print("Clocks an instruction of a warp:\n   KiB  " + "  ".join(f"{n} warp{'s' * (n > 1)}" for n in WARPS))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        cubins = pool.map(lambda kib: compile_source(source(kib), arch), lengths)
+        for kib, cubin in zip(lengths, cubins, strict=True):
+            rows[kib] = clocks_each(gpu, cubin, kib)
+            print(f"{kib:6d}  " + "  ".join(f"{clocks:7.2f}" for clocks in rows[kib]), flush=True)
+    return rows
 
 
 if __name__ == "__main__":

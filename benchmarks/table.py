@@ -67,16 +67,13 @@ def with_earlier_baselines(results: dict[str, Result], folder: Path) -> dict[str
     found, earlier = {}, load(folder)
     for shape, result in results.items():
         other = earlier.get(shape)
-        missing = {row["pos"] for row in result["positions"] if not row["baselines"]}
-        if not other or not missing or _platform(other) != _platform(result):
-            found[shape] = result
+        found[shape] = result
+        if not other or _platform(other) != _platform(result):
             continue
-        known = {row["pos"]: row["baselines"] for row in other["positions"]}
-        rows = [
-            row | {"baselines": known.get(row["pos"], {}), "earlier": True} if row["pos"] in missing else row
-            for row in result["positions"]
-        ]
-        found[shape] = result | {"positions": rows, "earlier_baselines": other["provenance"]}
+        known = {row["pos"]: {"baselines": row["baselines"], "earlier": True} for row in other["positions"]}
+        rows = [row if row["baselines"] else row | known.get(row["pos"], {}) for row in result["positions"]]
+        if rows != result["positions"]:
+            found[shape] = result | {"positions": rows, "earlier_baselines": other["provenance"]}
     return found
 
 
@@ -117,7 +114,7 @@ def cells(shape: str, row: Result) -> list[str]:
     energy = "-" if row["joules_per_token"] is None else f"{row['joules_per_token']:.2f}"
     speed = [f"{row['ms']:.3f}", f"{row['tokens_per_second']:,.0f}", f"{row['ceiling_percent']:.0f}"]
     best = best_baseline(row)
-    rival = "-" if best is None else f"{best[1]:.2f} ms ({best[0]}), {best[1] / row['ms']:.1f}x"
+    rival = "-" if best is None else f"{best[1]:.2f} ms ({best[0]}), {best[1] / row['ms']:.2f}x"
     rival += EARLIER * (best is not None and "earlier" in row)
     return [shape, f"{row['pos']:,}", *speed, energy, error + repeat, rival]
 

@@ -38,7 +38,7 @@ ASSUMPTIONS = (
     "a warp's slice of the activation buffer and of the residual lies at the same place for every vector length",
     "a thread reads and writes only its own words of an accumulator",
     "only attend writes the new K/V row in shared memory, append reads it before a block barrier that it ends with",
-    "the stream lane keeps at most `in_flight` copies on their way",
+    "the stream lane keeps at most as many copies on their way as the one it issues says, of K/V `in_flight`",
     "pos grows by one per token of a launch",
     "rows from earlier launches are ordered by the kernel boundary; the first token of a launch acquires nothing",
     "mailboxes start as zeros; epochs count from 1 and go on over launches until mailboxes are cleared",

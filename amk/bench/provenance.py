@@ -18,6 +18,11 @@ PACKAGES = ("numpy", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-ml-py", "torc
 
 def provenance(artifact: Artifact, device: Device, limits: dict[str, Any], command: str) -> dict[str, Any]:
     """Everything that is needed to tell two results apart; `limits` is what NVML says of the GPU."""
+    return surroundings(device, limits, command) | {"artifact": _artifact(artifact)}
+
+
+def surroundings(device: Device, limits: dict[str, Any], command: str) -> dict[str, Any]:
+    """The same of what was measured without an artifact."""
     major, minor = driver_version()
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -28,7 +33,6 @@ def provenance(artifact: Artifact, device: Device, limits: dict[str, Any], comma
         "amk": amk.__version__,
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
         "commit": commit(Path(amk.__file__).parent),
-        "artifact": _artifact(artifact),
     }
 
 

@@ -43,6 +43,7 @@ def config_of(setting: Setting, packets: int) -> dict[str, int]:
         "slot_bytes": memory.slot,
         "ring_stages": memory.stages,
         "reduce_slots": knobs.reduce_slots,
+        # of copies of K/V, and low of all: the others carry their own limits
         "in_flight": setting.kv_in_flight.most,
         "in_flight_low": min(knobs.in_flight_low, memory.stages),
         "stocked": setting.kv_in_flight.stocked,

@@ -12,7 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import Mock
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from amk.bench.gpu import compile_source
@@ -90,7 +93,7 @@ def test_table(folder: Path) -> None:
     text = (folder / "README.md").read_text()
     assert text.startswith("before\n<!-- bench:begin -->\n| shape |")
     assert text.endswith("<!-- bench:end -->\nafter\n")
-    assert "| llama-1b | 1,024 | 0.500 | 2,000 | 94 | 0.30 | 4e-04, reruns differ | 1.00 ms (compile), 2.0x |" in text
+    assert "| llama-1b | 1,024 | 0.500 | 2,000 | 94 | 0.30 | 4e-04, reruns differ | 1.00 ms (compile), 2.00x |" in text
     assert text.index("llama-1b") < text.index("llama-8b")
     assert text.count("NVIDIA H200, driver 580.1, torch 2.11, 2026-01-02, commit 0123456+") == 1
     assert bench_table(folder, "--check").returncode == 0
@@ -212,8 +215,8 @@ def test_what_a_run_did_not_get_to_is_compared_with_an_earlier_run_on_the_same_p
     merged = table.with_earlier_baselines({"a": now}, tmp_path)
     lines = table.table(merged).splitlines()
     assert [line.split("|")[-2].strip() for line in lines[2:4]] == [
-        "2.00 ms (cublas), 4.0x",
-        "1.00 ms (compile), 2.0x†",
+        "2.00 ms (cublas), 4.00x",
+        "1.00 ms (compile), 2.00x†",
     ]
     assert lines[-1] == "† baseline of an earlier run, same GPU model, driver and torch: 2026-01-01, commit fedcba9."
     targets = {"ceiling_percent": {}, "ms": {}, "times_faster_than_baselines": 1.6, "relative_error": 0.001}
@@ -223,3 +226,24 @@ def test_what_a_run_did_not_get_to_is_compared_with_an_earlier_run_on_the_same_p
     other["provenance"]["gpu"]["driver"] = "590.1"
     assert table.with_earlier_baselines({"a": other}, tmp_path) == {"a": other}
     assert table.with_earlier_baselines({"a": now}, tmp_path / "none") == {"a": now}
+
+
+def test_clocks_are_told_by_length_of_code_and_warps(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    probe = script("instruction_cache")
+    gpu = Mock(device=Mock(sms=3), memory=Mock(allocate=Mock(side_effect=int)))
+    shapes = []
+
+    def to_host(taken: npt.NDArray[np.int64], address: int) -> None:
+        assert address == taken.nbytes, "what was allocated for it"
+        shapes.append(taken.shape)
+        taken[:] = 2 * probe.TIMED * 512  # two clocks an instruction of 8 KiB
+
+    for name, stand_in in (("driver", Mock), ("call", Mock()), ("to_host", to_host)):
+        monkeypatch.setattr(probe, name, stand_in)
+    monkeypatch.setattr(probe, "from_device", lambda _: Mock(as_target=lambda: Mock(nvrtc_arch="sm_90a")))
+    assert probe.measure(gpu, (8, 16)) == {8: [2.0] * 3, 16: [1.0] * 3}
+    assert shapes == [(3, warps) for warps in probe.WARPS] * 2
+    assert gpu.memory.free.call_count == len(shapes)
+    assert capsys.readouterr().out.splitlines()[2].split() == ["8", "2.00", "2.00", "2.00"]
